@@ -1,0 +1,85 @@
+"""Writing without leaving anything half-written behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from forecast.errors import InputError
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; rename it onto `path` on success, delete it on failure.
+
+    Raises
+    ------
+    InputError
+        If the place cannot be written to.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError("cannot be written", where=path, found=error.strerror or str(error)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give a temporary folder; on success it becomes `path`, on failure it is deleted.
+
+    Raises
+    ------
+    InputError
+        If `path` exists and `overwrite` is false, is no folder, or cannot be written to.
+    """
+    path = Path(path)
+    check_directory(path, overwrite=overwrite)
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise InputError("cannot be written", where=path, found=error.strerror or str(error)) from error
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+            os.replace(path, old / "old")
+            os.replace(temporary, path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.replace(temporary, path)
+    except OSError as error:
+        raise InputError("cannot be written", where=path, found=error.strerror or str(error)) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_directory(path: str | Path, *, overwrite: bool = False) -> None:
+    """Fail now, not after a long fit, if `path` cannot become an output folder.
+
+    Raises
+    ------
+    InputError
+        If it exists and `overwrite` is false, is a file, or its parent cannot be written to.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise InputError("output folder is a file", where=path, fix="choose another -o")
+    if path.exists() and not overwrite:
+        raise InputError("output folder exists", where=path, fix="add --overwrite or choose another -o")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError("output folder cannot be written", where=path, found=error.strerror or str(error)) from error

@@ -1,0 +1,1 @@
+"""Run logs in, run table out."""
