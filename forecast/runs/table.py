@@ -96,7 +96,9 @@ class Metric:
         if self.kind == "reward":
             return f"y is a reward ({self.split}), not a pass rate: a rising reward need not be a rising pass rate"
         if self.kind == "preference":
-            return "y is a preference rate, not a pass rate: it says which answer is liked, not which is right"
+            return (
+                "y is a preference rate, not a pass rate: it says which answer is liked, not which is right"
+            )
         if self.split == "train":
             return "y is measured on training prompts: held-out performance may be lower"
         return ""
@@ -200,7 +202,9 @@ class Runs:
     def hash(self) -> str:
         """SHA-256 over rows, floors and declared axes (not over receipts or file locations)."""
         data = self.table.drop(columns=["source", "source_row"])
-        text = data.to_json(orient="split", double_precision=15) + json.dumps(self._declared(), sort_keys=True)
+        text = data.to_json(orient="split", double_precision=15) + json.dumps(
+            self._declared(), sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _declared(self) -> dict[str, Any]:
@@ -217,7 +221,9 @@ class Runs:
 
         meta = self._declared() | {"receipts": [r.to_dict() for r in self.receipts]}
         arrow = pa.Table.from_pandas(self.table, preserve_index=False)
-        arrow = arrow.replace_schema_metadata((arrow.schema.metadata or {}) | {b"rlforecast": json.dumps(meta).encode()})
+        arrow = arrow.replace_schema_metadata(
+            (arrow.schema.metadata or {}) | {b"rlforecast": json.dumps(meta).encode()}
+        )
         with replacing(path) as temporary:
             pq.write_table(arrow, temporary)
 
@@ -237,7 +243,9 @@ class Runs:
             arrow = pq.read_table(path)
             meta = json.loads((arrow.schema.metadata or {})[b"rlforecast"])
         except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-            raise InputError("not a run table saved by rlforecast", where=path, found=type(error).__name__) from error
+            raise InputError(
+                "not a run table saved by rlforecast", where=path, found=type(error).__name__
+            ) from error
         metric = meta["metric"] | {"scale": tuple(meta["metric"]["scale"])}
         return cls(
             table=arrow.to_pandas(),

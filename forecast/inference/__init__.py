@@ -1,0 +1,1 @@
+"""Posteriors over curves: priors, hierarchical engine, least squares and diagnostics."""

@@ -1,0 +1,288 @@
+"""The reference posterior: population -> recipe -> run, sampled with nutpie.
+
+Everything that differs between two fits of the same shape (data, priors, which parameters are pooled, which
+floors are known) enters as ``pm.Data``, so a model is compiled once per (runs, recipes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import nutpie
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+from numpy.typing import NDArray
+
+from forecast.inference.observations import Observations
+from forecast.inference.priors import Normal, Priors
+
+SAMPLER = "nutpie"
+Progress = Callable[[int, int, int], None]
+"""Called with (draws done, draws in all, divergences) from a background thread."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long and how carefully to sample."""
+
+    chains: int = 4
+    tune: int = 1000
+    draws: int = 1500
+    target_accept: float = 0.95
+    adaptation: str = "low_rank"
+
+
+EFFORT = Effort()
+ESCALATED = Effort(tune=2000, draws=4000, target_accept=0.98)
+
+_CURVE = ("gain", "log_exponent", "log_midpoint")
+_POOLED_AS = {"gain": "ceiling", "log_exponent": "exponent", "log_midpoint": "midpoint"}
+
+
+def sample(
+    observations: Observations,
+    priors: Priors,
+    pooled: tuple[str, ...],
+    *,
+    seed: int,
+    effort: Effort = EFFORT,
+    progress: Progress | None = None,
+) -> xr.DataTree:
+    """Draw from the posterior.
+
+    Parameters
+    ----------
+    observations : Observations
+    priors : Priors
+    pooled : tuple of str
+        Subset of ``("ceiling", "exponent", "midpoint")``.
+    seed : int
+        Same seed, same draws, whatever the number of cores.
+    effort : Effort
+    progress : callable, optional
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``posterior`` (per run: floor, ceiling, exponent, midpoint in compute units, noise; per recipe:
+        recipe_gain, recipe_log_exponent, recipe_log_midpoint (absolute); spreads) and ``sample_stats``.
+    """
+    compiled = compile_model(len(observations.runs), len(observations.recipes))
+    compiled = compiled.with_data(**_model_data(observations, priors, pooled))
+    callback = None
+    if progress is not None:
+
+        def callback(chains: list[Any]) -> None:
+            progress(
+                sum(c.finished_draws for c in chains),
+                sum(c.total_draws for c in chains),
+                sum(c.divergences for c in chains),
+            )
+
+    tree = nutpie.sample(
+        compiled,
+        draws=effort.draws,
+        tune=effort.tune,
+        chains=effort.chains,
+        cores=min(effort.chains, os.cpu_count() or 1),
+        seed=seed,
+        adaptation=effort.adaptation,
+        target_accept=effort.target_accept,
+        save_warmup=False,
+        progress_bar=False,
+        progress_callback=callback,
+    )
+    return _named(tree, observations)
+
+
+@cache
+def compile_model(runs: int, recipes: int) -> Any:
+    """Compile the model for a number of runs and recipes, once per process."""
+    return nutpie.compile_pymc_model(build_model(runs, recipes))
+
+
+def build_model(runs: int, recipes: int) -> pm.Model:
+    """Return the PyMC model, with placeholder data of the right shape.
+
+    The likelihood is a Markov form of Ornstein-Uhlenbeck plus white noise with the exact correlation between
+    neighbouring evaluations: the noise beyond the binomial persists, the binomial part does not.
+    """
+    placeholder = {name: np.asarray(value) for name, value in _placeholder(runs, recipes).items()}
+    with pm.Model() as model:
+        data = {name: pm.Data(name, value) for name, value in placeholder.items()}
+        in_recipe = data["recipe_of_run"]
+        curve = {}
+        for name in _CURVE:
+            prior = data[f"{name}_prior"]
+            between = data[f"{name}_between"]
+            within = data[f"{name}_within"]
+            pooled = data[f"{name}_pooled"]
+            mean = pm.Normal(f"{name}_mean_z")
+            spread = pm.LogNormal(f"{name}_between_sd", pt.log(between[0]), between[1])
+            seed_spread = pm.LogNormal(f"{name}_within_sd", pt.log(within[0]), within[1])
+            z = pm.Normal(f"{name}_recipe_z", shape=recipes)
+            # Without pooling the population's parameters are not used: they keep their prior.
+            centre = pooled * (prior[1] * mean)
+            scale = pooled * spread + (1 - pooled) * prior[1]
+            recipe = pm.Deterministic(f"recipe_{name}", prior[0] + centre + scale * z)
+            curve[name] = recipe[in_recipe] + seed_spread * pm.Normal(f"{name}_run_z", shape=runs)
+        gain = pm.math.sigmoid(pm.Deterministic("gain", curve["gain"]))
+        exponent = pm.Deterministic("exponent", pt.exp(curve["log_exponent"]))
+        log_midpoint = pm.Deterministic("log_midpoint", curve["log_midpoint"])
+
+        floor_z = pm.Normal("floor_z", shape=runs)
+        # Runs of one recipe, and of one experiment when ceilings are pooled, start from the same checkpoint.
+        floor_group_z = pm.Normal("floor_group_z", shape=recipes)[data["floor_group"]]
+        latent_z = floor_group_z + data["floor_within"] * floor_z
+        share = pm.math.sigmoid(data["latent_floor"][0] + data["latent_floor"][1] * latent_z)
+        # Latent: floor = share * ceiling, solved with ceiling = floor + (1 - floor) * gain.
+        latent = share * gain / (1 - share * (1 - gain))
+        known = _between_0_and_1(data["measured_floor"] + data["floor_se"] * floor_z, data["floor_se"])
+        floor = pm.Deterministic("floor", pt.switch(data["floor_known"], known, latent))
+        ceiling = pm.Deterministic("ceiling", floor + (1 - floor) * gain)
+
+        noise_z = pm.Normal("noise_z", shape=runs)
+        noise = pm.Deterministic("noise", data["noise_median"] * pt.exp(data["noise_log_sd"] * noise_z))
+        persistence_z = pm.Normal("persistence_z")
+        persistence = pm.Deterministic(
+            "persistence",
+            pm.math.sigmoid(data["persistence_prior"][0] + data["persistence_prior"][1] * persistence_z),
+        )
+
+        run = data["run"]
+        mu = floor[run] + (ceiling - floor)[run] * pm.math.sigmoid(
+            exponent[run] * (data["log_compute"] - log_midpoint[run])
+        )
+        persistent = noise[run] ** 2
+        variance = persistent + mu * (1 - mu) * data["inverse_trials"]
+        previous = data["previous"]
+        correlation = (
+            data["continues"]
+            * persistence ** data["distance"]
+            * persistent
+            / pt.sqrt(variance * variance[previous])
+        )
+        pull = correlation * pt.sqrt(variance / variance[previous])
+        fraction = data["fraction"]
+        pm.Potential(
+            "likelihood",
+            pm.logp(
+                pm.Normal.dist(
+                    mu + pull * (fraction[previous] - mu[previous]),
+                    pt.sqrt(variance * (1 - correlation**2)),
+                ),
+                fraction,
+            ).sum(),
+        )
+    return model
+
+
+def _between_0_and_1(value: Any, softness: Any) -> Any:
+    """Smoothly keep a measured floor inside (0, 1): the identity a few standard errors away from the ends."""
+    above_0 = softness * pt.softplus(value / softness)
+    return 1 - softness * pt.softplus((1 - above_0) / softness)
+
+
+def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, ...]) -> dict[str, Any]:
+    n = len(observations.run)
+    index = np.arange(n)
+
+    def pair(prior: Normal) -> NDArray[np.float64]:
+        return np.array([prior.mean, prior.sd])
+
+    data: dict[str, Any] = {
+        "recipe_of_run": observations.recipe_of_run,
+        "run": observations.run,
+        "log_compute": observations.log_compute,
+        "fraction": observations.fraction,
+        "inverse_trials": observations.inverse_trials,
+        "distance": observations.distance,
+        "continues": (~observations.first).astype(float),
+        "previous": np.where(observations.first, index, index - 1),
+        "measured_floor": observations.floor,
+        "floor_se": observations.floor_se,
+        "floor_known": observations.floor_known,
+        "noise_median": observations.noise_median,
+        "noise_log_sd": observations.noise_log_sd,
+        "latent_floor": pair(priors.latent_floor),
+        "persistence_prior": pair(priors.noise_persistence),
+    }
+    for name in _CURVE:
+        data[f"{name}_prior"] = pair(getattr(priors, name))
+        data[f"{name}_between"] = pair(getattr(priors, f"{name}_between"))
+        data[f"{name}_within"] = pair(getattr(priors, f"{name}_within"))
+        data[f"{name}_pooled"] = np.float64(_POOLED_AS[name] in pooled)
+    data["floor_group"] = observations.recipe_of_run * ("ceiling" not in pooled)
+    data["floor_within"] = np.float64(priors.latent_floor_within)
+    return data
+
+
+def _placeholder(runs: int, recipes: int) -> dict[str, Any]:
+    """Two evaluations per run: enough to compile, replaced before sampling."""
+    from forecast.inference.priors import get_priors
+
+    run = np.repeat(np.arange(runs), 2)
+    flat = np.full(2 * runs, 0.5)
+    per_run = np.full(runs, 0.5)
+    observations = Observations(
+        runs=tuple(map(str, range(runs))),
+        recipes=tuple(map(str, range(recipes))),
+        recipe_of_run=np.arange(runs) % recipes,
+        log_reference=np.zeros(recipes),
+        run=run,
+        log_compute=np.tile([-1.0, 0.0], runs),
+        fraction=flat,
+        inverse_trials=flat * 0 + 1e-3,
+        first=np.tile([True, False], runs),
+        distance=flat * 2,
+        floor=per_run,
+        floor_se=per_run,
+        floor_known=np.ones(runs, dtype=bool),
+        noise_median=per_run,
+        noise_log_sd=per_run,
+    )
+    return _model_data(observations, get_priors("wide"), ())
+
+
+def _named(tree: xr.DataTree, observations: Observations) -> xr.DataTree:
+    """Put names and absolute compute on the draws and leave out the sampler's own coordinates (`*_z`)."""
+    posterior = tree["posterior"].dataset
+    keep: dict[str, Any] = {}
+
+    def renamed(name: str, dim: str) -> xr.DataArray:
+        array = posterior[name]
+        return array.rename({array.dims[-1]: dim}).drop_vars(array.dims[-1], errors="ignore")
+
+    reference = xr.DataArray(observations.log_reference, dims="recipe")
+    run_reference = xr.DataArray(observations.log_reference[observations.recipe_of_run], dims="run")
+    for name in ("floor", "ceiling", "exponent", "gain", "noise"):
+        keep[name] = renamed(name, "run")
+    keep["midpoint"] = np.exp(renamed("log_midpoint", "run") + run_reference)
+    keep["recipe_gain"] = renamed("recipe_gain", "recipe")
+    keep["recipe_log_exponent"] = renamed("recipe_log_exponent", "recipe")
+    keep["recipe_log_midpoint"] = renamed("recipe_log_midpoint", "recipe") + reference
+    keep["persistence"] = posterior["persistence"]
+    for name in _CURVE:
+        keep[f"{name}_between_sd"] = posterior[f"{name}_between_sd"]
+        keep[f"{name}_within_sd"] = posterior[f"{name}_within_sd"]
+        keep[f"{name}_mean_z"] = posterior[f"{name}_mean_z"]
+    named = xr.Dataset(keep).assign_coords(run=list(observations.runs), recipe=list(observations.recipes))
+    stats = tree["sample_stats"].dataset
+    wanted = [
+        name
+        for name in ("diverging", "energy", "depth", "n_steps", "step_size", "maxdepth_reached")
+        if name in stats
+    ]
+    return xr.DataTree.from_dict({"posterior": named, "sample_stats": stats[wanted]})
+
+
+def effort_dict(effort: Effort) -> dict[str, Any]:
+    """Return the effort as plain JSON types, with the sampler's name."""
+    return {"sampler": SAMPLER} | dataclasses.asdict(effort)

@@ -1,0 +1,1 @@
+"""Tables that look ahead: pure functions of a fit."""

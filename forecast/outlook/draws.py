@@ -1,0 +1,97 @@
+"""Posterior draws of a run's, a recipe's or a new run's curve, in plain numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from forecast.curves import sigmoid
+
+LEVELS = ("run", "recipe", "new_run")
+
+
+@dataclass(frozen=True)
+class CurveDraws:
+    """S draws of one curve and of the noise of its evaluations; all arrays have shape (S,).
+
+    ``midpoint`` and ``fitted_upto`` are in the fit's compute unit, the rest are fractions.
+    """
+
+    floor: NDArray[np.float64]
+    ceiling: NDArray[np.float64]
+    exponent: NDArray[np.float64]
+    midpoint: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    drift: NDArray[np.float64]
+    fitted_upto: float
+
+    def curve(self, compute: ArrayLike) -> NDArray[np.float64]:
+        """Pass rate at each compute, shape (S, points).
+
+        Beyond the fitted range the curve drifts by a random amount per e-fold of compute, since real curves
+        keep creeping after a sigmoid has levelled off; what would leave 0-1 stops there.
+        """
+        compute = np.asarray(compute, dtype=float)
+        value = sigmoid(
+            compute, self.floor[:, None], self.ceiling[:, None], self.exponent[:, None], self.midpoint[:, None]
+        )
+        beyond = np.log(np.maximum(compute / self.fitted_upto, 1.0))
+        return np.clip(value + self.drift[:, None] * beyond, 0.0, 1.0)
+
+    def evaluation(self, compute: ArrayLike, trials: float, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Pass rate that one evaluation of `trials` Bernoulli trials would show, shape (S, points)."""
+        curve = self.curve(compute)
+        sd = np.sqrt(self.noise[:, None] ** 2 + curve * (1 - curve) / trials)
+        return np.clip(curve + sd * rng.standard_normal(curve.shape), 0.0, 1.0)
+
+
+def run_draws(posterior: xr.Dataset, run: str, fitted_upto: float, drift_sd: float, rng: np.random.Generator) -> CurveDraws:
+    """Draws of a run that was fitted."""
+    one = _stacked(posterior).sel(run=run)
+    values = {name: one[name].to_numpy() for name in ("floor", "ceiling", "exponent", "midpoint", "noise")}
+    return CurveDraws(**values, drift=_drift(drift_sd, values["floor"], rng), fitted_upto=fitted_upto)
+
+
+def recipe_draws(
+    posterior: xr.Dataset,
+    recipe: str,
+    members: list[str],
+    fitted_upto: float,
+    drift_sd: float,
+    rng: np.random.Generator,
+    *,
+    new_run: bool,
+) -> CurveDraws:
+    """Draws of a recipe's mean curve, or of a run of it that has not been started.
+
+    The floor is the mean of its runs' floors (one checkpoint), the noise that of one of its runs at random.
+    """
+    draws = _stacked(posterior)
+    floor = draws["floor"].sel(run=members).mean("run").to_numpy()
+    parameters = {}
+    for name in ("gain", "log_exponent", "log_midpoint"):
+        parameters[name] = draws[f"recipe_{name}"].sel(recipe=recipe).to_numpy()
+        if new_run:
+            parameters[name] = parameters[name] + draws[f"{name}_within_sd"].to_numpy() * rng.standard_normal(len(floor))
+    noises = draws["noise"].sel(run=members).transpose("run", "sample").to_numpy()
+    return CurveDraws(
+        floor=floor,
+        ceiling=floor + (1 - floor) * expit(parameters["gain"]),
+        exponent=np.exp(parameters["log_exponent"]),
+        midpoint=np.exp(parameters["log_midpoint"]),
+        noise=noises[rng.integers(len(members), size=len(floor)), np.arange(len(floor))],
+        drift=_drift(drift_sd, floor, rng),
+        fitted_upto=fitted_upto,
+    )
+
+
+def _stacked(posterior: xr.Dataset) -> xr.Dataset:
+    return posterior.stack(sample=("chain", "draw"), create_index=False)
+
+
+def _drift(sd: float, like: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    return sd * rng.standard_normal(len(like))
