@@ -1,1 +1,47 @@
-"""Forecasts with honest intervals for RL training runs: ``read_runs -> fit -> predict``."""
+"""Forecasts with honest intervals for RL training runs: ``read_runs -> fit -> predict``.
+
+The heavy parts (PyMC, pandas) are imported when first used, so that ``import forecast`` stays quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from forecast.errors import ForecastError, InputError, Withheld
+
+if TYPE_CHECKING:
+    from forecast.fits import Fit, fit, load
+    from forecast.runs.read import read_runs
+    from forecast.runs.table import ComputeAxis, Floor, Metric, Runs
+
+_HOME = {
+    "ComputeAxis": "forecast.runs.table",
+    "Fit": "forecast.fits",
+    "Floor": "forecast.runs.table",
+    "Metric": "forecast.runs.table",
+    "Runs": "forecast.runs.table",
+    "fit": "forecast.fits",
+    "load": "forecast.fits",
+    "read_runs": "forecast.runs.read",
+}
+
+__all__ = [
+    "ComputeAxis",
+    "Fit",
+    "Floor",
+    "ForecastError",
+    "InputError",
+    "Metric",
+    "Runs",
+    "Withheld",
+    "fit",
+    "load",
+    "read_runs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'forecast' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value

@@ -34,16 +34,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_directory(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def replacing_directory(path: str | Path, *, overwrite: bool = False, marker: str) -> Iterator[Path]:
     """Give a temporary folder; on success it becomes `path`, on failure it is deleted.
 
     Raises
     ------
     InputError
-        If `path` exists and `overwrite` is false, is no folder, or cannot be written to.
+        As `check_directory`.
     """
     path = Path(path)
-    check_directory(path, overwrite=overwrite)
+    check_directory(path, overwrite=overwrite, marker=marker)
     try:
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     except OSError as error:
@@ -64,22 +64,38 @@ def replacing_directory(path: str | Path, *, overwrite: bool = False) -> Iterato
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def check_directory(path: str | Path, *, overwrite: bool = False) -> None:
+def check_directory(path: str | Path, *, overwrite: bool = False, marker: str) -> None:
     """Fail now, not after a long fit, if `path` cannot become an output folder.
+
+    Parameters
+    ----------
+    path : path
+    overwrite : bool
+        Allow a folder that is empty or holds the file `marker`: never replace somebody's other files.
+    marker : str
 
     Raises
     ------
     InputError
-        If it exists and `overwrite` is false, is a file, or its parent cannot be written to.
+        If it exists and may not be replaced, is a file, or its parent cannot be written to.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise InputError("output folder is a file", where=path, fix="choose another -o")
     if path.exists() and not overwrite:
         raise InputError("output folder exists", where=path, fix="add --overwrite or choose another -o")
+    if path.exists() and not (path / marker).exists() and any(path.iterdir()):
+        raise InputError(
+            "output folder holds other files, which --overwrite would delete",
+            where=path,
+            found=f"no {marker}",
+            fix="choose another -o",
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise InputError("output folder cannot be written", where=path, found=error.strerror or str(error)) from error
+        raise InputError(
+            "output folder cannot be written", where=path, found=error.strerror or str(error)
+        ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -106,8 +105,3 @@ def _check(name: str, value: float, limit: float, where: str, *, below: bool) ->
         return Check(name, None, None, limit, f"{name} could not be computed for {where}")
     passed = value <= limit if below else value >= limit
     return Check(name, bool(passed), value, limit, f"{name} {value:.4g} at {where} ({'<=' if below else '>='} {limit:g})")
-
-
-def checks_to_json(checks: Sequence[Check]) -> str:
-    """Serialise for a netCDF attribute."""
-    return json.dumps([check.to_dict() for check in checks])

@@ -6,10 +6,9 @@ floors are known) enters as ``pm.Data``, so a model is compiled once per (runs, 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -37,6 +36,10 @@ class Effort:
     draws: int = 1500
     target_accept: float = 0.95
     adaptation: str = "low_rank"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON types, with the sampler's name."""
+        return {"sampler": SAMPLER} | asdict(self)
 
 
 EFFORT = Effort()
@@ -118,8 +121,17 @@ def build_model(runs: int, recipes: int) -> pm.Model:
     with pm.Model() as model:
         data = {name: pm.Data(name, value) for name, value in placeholder.items()}
         in_recipe = data["recipe_of_run"]
+        made = pm.Flat("made_z", shape=recipes)
+        left = pm.Flat("left_z", shape=recipes)
+        log_exponent = pm.Flat("exponent_z", shape=recipes, initval=np.full(recipes, 0.6))
+        recipe_curve = {
+            "gain": pt.logaddexp(made + pt.softplus(left), left),
+            "log_exponent": log_exponent,
+            "log_midpoint": -(made + pt.softplus(-left)) * pt.exp(-log_exponent),
+        }
+        pm.Potential("volume", -log_exponent.sum())
         curve = {}
-        for name in _CURVE:
+        for name, value in recipe_curve.items():
             prior = data[f"{name}_prior"]
             between = data[f"{name}_between"]
             within = data[f"{name}_within"]
@@ -127,11 +139,11 @@ def build_model(runs: int, recipes: int) -> pm.Model:
             mean = pm.Normal(f"{name}_mean_z")
             spread = pm.LogNormal(f"{name}_between_sd", pt.log(between[0]), between[1])
             seed_spread = pm.LogNormal(f"{name}_within_sd", pt.log(within[0]), within[1])
-            z = pm.Normal(f"{name}_recipe_z", shape=recipes)
             # Without pooling the population's parameters are not used: they keep their prior.
-            centre = pooled * (prior[1] * mean)
+            centre = prior[0] + pooled * prior[1] * mean
             scale = pooled * spread + (1 - pooled) * prior[1]
-            recipe = pm.Deterministic(f"recipe_{name}", prior[0] + centre + scale * z)
+            recipe = pm.Deterministic(f"recipe_{name}", value)
+            pm.Potential(f"{name}_population", pm.logp(pm.Normal.dist(centre, scale), recipe).sum())
             curve[name] = recipe[in_recipe] + seed_spread * pm.Normal(f"{name}_run_z", shape=runs)
         gain = pm.math.sigmoid(pm.Deterministic("gain", curve["gain"]))
         exponent = pm.Deterministic("exponent", pt.exp(curve["log_exponent"]))
@@ -281,8 +293,3 @@ def _named(tree: xr.DataTree, observations: Observations) -> xr.DataTree:
         if name in stats
     ]
     return xr.DataTree.from_dict({"posterior": named, "sample_stats": stats[wanted]})
-
-
-def effort_dict(effort: Effort) -> dict[str, Any]:
-    """Return the effort as plain JSON types, with the sampler's name."""
-    return {"sampler": SAMPLER} | dataclasses.asdict(effort)

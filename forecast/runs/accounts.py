@@ -13,6 +13,9 @@ from forecast.runs.receipt import Receipt
 LOG = "__log__"
 """Column that says which receipt a row belongs to."""
 
+SOURCE = "__source__"
+"""Column that names the source of a row."""
+
 
 class Accounts:
     """The receipts of one reading; rows leave a table only through `drop`."""
@@ -30,7 +33,6 @@ class Accounts:
         return frame[~mask].reset_index(drop=True)
 
     def note(self, frame: pd.DataFrame, sentence: str) -> None:
-        """Enter a sentence in the receipts of all logs that `frame` draws on; blanks are ignored."""
-        if sentence:
-            for log in frame[LOG].unique():
-                self.receipts[int(log)].note(sentence)
+        """Enter a sentence, once, in the receipt of the first log that `frame` draws on."""
+        if sentence and not any(sentence in receipt.notes for receipt in self.receipts):
+            self.receipts[int(frame[LOG].iloc[0])].note(sentence)

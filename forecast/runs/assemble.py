@@ -12,7 +12,7 @@ import pandas as pd
 
 from forecast.errors import InputError
 from forecast.runs import attempts, axes, checks, columns, series
-from forecast.runs.accounts import LOG, Accounts
+from forecast.runs.accounts import LOG, SOURCE, Accounts
 from forecast.runs.evaluations import finish
 from forecast.runs.readers.base import TIME, RawLog
 from forecast.runs.spec import Column, MetricSpec, RunSpec, Spec
@@ -75,7 +75,7 @@ def assemble(sources: Sequence[tuple[RunSpec, Sequence[RawLog]]], spec: Spec) ->
         raise InputError(
             f"no evaluation of {metric!r} is left",
             where=", ".join(sorted({str(log.source) for log in logs})[:3]),
-            found="; ".join(f"{n} {r}" for r, n in _all_dropped(accounts).items()) or "no rows",
+            found="; ".join(f"{n} rows: {r}" for r, n in _all_dropped(accounts).items()) or "no rows",
             fix="see `rlforecast inspect`",
         )
     return Runs(
@@ -113,11 +113,7 @@ def _melted(log: RawLog, spec: Spec) -> RawLog:
         return log
     from forecast.runs.readers import melt_wide
 
-    x = (
-        spec.compute.column[0]
-        if spec.compute.column
-        else columns.step_column(log.records, log.step, None, log.source)
-    )
+    x = spec.compute.column[0] if spec.compute.column else columns.step_column(log.records, log, None)
     if x is None:
         raise InputError(
             "a wide table needs an x column", where=log.source, fix="name it with --compute COLUMN"
@@ -155,7 +151,7 @@ def _pieces(
         for i in mine:
             log = logs[i]
             frame = log.records.copy()
-            frame[LOG], frame["source"] = i, str(log.source)
+            frame[LOG], frame[SOURCE] = i, str(log.source)
             if i not in holders:
                 accounts.drop(frame, np.ones(len(frame), dtype=bool), f"log without column {metric!r}")
                 continue
@@ -166,14 +162,14 @@ def _pieces(
             frame = _where(frame, declared.where, log, accounts)
             if frame.empty:
                 continue
-            step = columns.step_column(frame, log.step, spec.compute.step, log.source)
+            step = columns.step_column(frame, log, spec.compute.step)
             choices[i] = axes.choose(frame, step, spec.compute, log.source)
             accounts.note(frame, choices[i].note)
             pieces += _split(frame, declared, i, log)
     if not pieces:
         raise InputError(
             "no row is left",
-            found="; ".join(f"{n} {r}" for r, n in _all_dropped(accounts).items()),
+            found="; ".join(f"{n} rows: {r}" for r, n in _all_dropped(accounts).items()),
             fix="check --where",
         )
     if len({c.unit for c in choices.values()}) > 1:
@@ -227,7 +223,7 @@ def _where(frame: pd.DataFrame, conditions: list[str], log: RawLog, accounts: Ac
 
 def _split(frame: pd.DataFrame, declared: RunSpec, index: int, log: RawLog) -> list[_Piece]:
     by = declared.split_by or ([log.run] if log.run else [])
-    if not by or (declared.one_run and not declared.split_by):
+    if not by:
         name = declared.name or log.name
         return [_Piece(declared, index, frame, name, log.name, declared.one_run)]
     for column in by:
@@ -237,7 +233,7 @@ def _split(frame: pd.DataFrame, declared: RunSpec, index: int, log: RawLog) -> l
     if declared.name:
         label = declared.name + "/" + label
     return [
-        _Piece(declared, index, part.reset_index(drop=True), str(name), log.name, len(declared.path) > 1)
+        _Piece(declared, index, part.reset_index(drop=True), str(name), log.name, declared.one_run)
         for name, part in frame.groupby(label, sort=False)
     ]
 
@@ -299,7 +295,7 @@ def _read_run(
     steps: list[str | None] = []
     for piece in mine:
         log = logs[piece.log]
-        step = columns.step_column(piece.records, log.step, spec.compute.step, log.source)
+        step = columns.step_column(piece.records, log, spec.compute.step)
         steps.append(step)
         frames.append(
             piece.records.assign(
@@ -362,7 +358,7 @@ def _labels(name: str, frame: pd.DataFrame, declared: RunSpec) -> dict[str, Any]
             labels |= {key: given} if given is not None else {}
             continue
         if given.column not in frame:
-            raise columns.no_column(given.column, frame, frame["source"].iloc[0])
+            raise columns.no_column(given.column, frame, frame[SOURCE].iloc[0])
         values = frame[given.column].dropna()
         if values.nunique() > 1:
             raise InputError(

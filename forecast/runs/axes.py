@@ -38,7 +38,7 @@ def choose(records: pd.DataFrame, step: str | None, spec: ComputeSpec, where: ob
         for column in named:
             if column != RECORD and column not in records:
                 raise columns.no_column(column, records, where)
-        return Choice(named, _unit(named, spec, where))
+        return Choice(named, _unit(named, step, spec, where))
     found = candidates(records)
     if len(found) > 1:
         raise InputError(
@@ -60,7 +60,7 @@ def choose(records: pd.DataFrame, step: str | None, spec: ComputeSpec, where: ob
             found=", ".join(str(c) for c in records.columns if not str(c).startswith("__")),
             fix="name the compute column (--compute COLUMN; '#' is the number of the evaluation)",
         )
-    return Choice(chosen, _unit(chosen, spec, where), note)
+    return Choice(chosen, _unit(chosen, step, spec, where), note)
 
 
 def candidates(records: pd.DataFrame) -> list[str]:
@@ -75,8 +75,8 @@ def candidates(records: pd.DataFrame) -> list[str]:
     return found
 
 
-def _unit(chosen: tuple[str, ...], spec: ComputeSpec, where: object) -> str:
-    named = {u for u in map(columns.unit_of, chosen) if u}
+def _unit(chosen: tuple[str, ...], step: str | None, spec: ComputeSpec, where: object) -> str:
+    named = {"steps" if c == step else columns.unit_of(c) for c in chosen} - {None}
     if len(named) > 1:
         raise InputError(
             "columns of different units cannot be added up", where=where, found=", ".join(chosen)
@@ -161,6 +161,7 @@ def cumulative(
     attempt: np.ndarray,
     spec: ComputeSpec,
     *,
+    evaluated: np.ndarray,
     name: str,
     where: object,
 ) -> tuple[np.ndarray, list[str]]:
@@ -174,6 +175,8 @@ def cumulative(
         Step (or order) and attempt of these rows.
     spec : ComputeSpec
         What was declared.
+    evaluated : ndarray of bool
+        Rows that hold an evaluation.
     name : str
         Column name, for messages.
     where : object
@@ -197,9 +200,10 @@ def cumulative(
         )
     if np.nanmin(values) < 0:
         raise InputError(f"compute column {name!r} is negative", where=where, found=f"{np.nanmin(values):g}")
-    total, notes = (
-        _summed(values, step, name, where) if spec.cumulate else _chained(values, step, attempt, name, where)
-    )
+    if spec.cumulate:
+        total, notes = _summed(values, step, name, where)
+    else:
+        total, notes = _chained(values, step, attempt, evaluated, name, where)
     return total * spec.times + spec.offset, notes
 
 
@@ -229,7 +233,12 @@ def _summed(values: np.ndarray, step: np.ndarray, name: str, where: object) -> t
 
 
 def _chained(
-    values: np.ndarray, step: np.ndarray, attempt: np.ndarray, name: str, where: object
+    values: np.ndarray,
+    step: np.ndarray,
+    attempt: np.ndarray,
+    evaluated: np.ndarray,
+    name: str,
+    where: object,
 ) -> tuple[np.ndarray, list[str]]:
     """Check that a counter is cumulative; go on from the last value where it starts anew at a restart."""
     notes: list[str] = []
@@ -268,6 +277,9 @@ def _chained(
     if missing.any():
         inside = missing & (step >= step[known[0]]) & (step <= step[known[-1]])
         total[inside] = np.interp(step[inside], step[known], chained)
-        if inside.any():
-            notes.append(f"{int(inside.sum())} rows without {name!r}: read off the rows around them, by step")
+        read_off = int((inside & evaluated).sum())
+        if read_off:
+            notes.append(
+                f"{read_off} evaluations without {name!r}: read off the records around them, by step"
+            )
     return total, notes

@@ -19,8 +19,8 @@ def choose_metric(logs: list[RawLog], spec: MetricSpec) -> tuple[str, str]:
     InputError
         If there is no candidate or more than one.
     """
-    if spec.column is not None:
-        return spec.column, ""
+    if spec.column is not None or spec.wide is not False:
+        return spec.column or "value", ""
     found: dict[str, columns.Outcome] = {}
     for log in logs:
         for column in map(str, log.records.columns):
@@ -87,6 +87,8 @@ def check_name(column: str, spec: MetricSpec, where: object) -> str:
             found=f"split {spec.split!r}, kind {spec.kind!r}",
             fix="choose a held-out metric, or declare --split train (or --kind reward)",
         )
+    if named == "test" and spec.split == "validation":
+        return f"{column!r} speaks of test prompts; it is read as {spec.split}, as declared"
     if named != "train" and spec.kind != "reward" and {"reward", "rewards"} & set(columns.words(column)):
         return f"{column!r} is named a reward; it is read as {spec.kind}, as declared"
     return ""

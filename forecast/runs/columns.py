@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forecast.errors import InputError
-from forecast.runs.readers.base import LAUNCH, SOURCE_ROW, TIME
+from forecast.runs.readers.base import LAUNCH, SOURCE_ROW, TIME, RawLog
 
 BOOKKEEPING = (SOURCE_ROW, LAUNCH, TIME)
 
@@ -23,6 +23,7 @@ _STEPS = (
     "iter",
     "update",
     "updates",
+    "visit",  # how often a prompt has been trained on, in per-prompt histories
 )
 _UNITS = {
     "gpu_hours": ("gpu_hours", "gpu_hour", "gpuhours", "gpu_h", "gpu_hrs"),
@@ -33,14 +34,15 @@ _UNITS = {
 }
 _CLOCKS = {"wall_time", "walltime", "elapsed", "elapsed_seconds", "elapsed_time", "runtime", "wall_clock"}
 _PER_STEP = {"step_time", "time_per_step", "iter_time", "iter_time_s", "total_time"}
+_STEP_IN_TEXT = re.compile(r"(?:step|iter|checkpoint)[ _\-=:]?(\d+)$")
 _PREFERENCE = re.compile(r"rewards?/accurac|reward_accurac|win_?rate|rewards?/margins?|preference")
 _NOT_AN_OUTCOME = re.compile(
     r"loss|entropy|\bkl\b|kl_|_kl|grad|\blr\b|lr_|learning_rate|length|\blen|std|clip|advantage|returns|epoch|time|"
-    r"second|token|mem|throughput|ratio|norm|seed|index|\bid\b|_id|count|total|^n_|num|__min|__max|/min$|/max$|"
+    r"second|token|mem|throughput|ratio|norm|seed|index|\bid\b|_id|count|total|^n_|_n_|num|__min|__max|/min$|/max$|"
     r"values?/|done_frac|stop_rate|mfu|mbu|temperature|minus|version|perplexity|collapse|diversity|skipped|train_fraction|margin"
 )
 _RATE = re.compile(
-    r"acc\b|accuracy|pass|solve|correct|success|exact_match|score|mean@|maj@|best@|solved|reward|error_rate|win"
+    r"acc\b|accuracy|pass|solve|correct|success|exact_match|score|mean@|maj@|best@|solved|reward|error_rate|win|^value$"
 )
 
 
@@ -98,6 +100,11 @@ def looks_like_preference(name: str) -> bool:
     return bool(_PREFERENCE.search(name.lower()))
 
 
+def looks_like_percent(name: str, finite: np.ndarray) -> bool:
+    """Whether values above 1 are percent: more than marks out of ten, unless the name says so."""
+    return finite.min() >= 0 and 1 < finite.max() <= 100 and (finite.max() > 10 or "percent" in name.lower())
+
+
 def split_of(name: str) -> str | None:
     """Return the split a metric name speaks of; names of optimised quantities mean training prompts."""
     found = words(name)
@@ -118,7 +125,9 @@ def outcome(name: str, values: np.ndarray) -> Outcome | None:
     preference = looks_like_preference(name)
     if not len(finite) or name.startswith("__"):
         return None
-    if not preference and (_NOT_AN_OUTCOME.search(text) or not _RATE.search(text) or is_step(name)):
+    if not preference and (
+        _NOT_AN_OUTCOME.search(text) or text == "pass" or not _RATE.search(text) or is_step(name)
+    ):
         return None
     split = split_of(name)
     if preference:
@@ -131,7 +140,7 @@ def outcome(name: str, values: np.ndarray) -> Outcome | None:
     elif not reward and re.search(r"acc\b|accuracy", text):
         kind = "accuracy"
     low, high = finite.min(), finite.max()
-    if low < 0 or high > 100 or (reward and high > 1):
+    if low < 0 or (high > 1 and (reward or not looks_like_percent(name, finite))):
         return Outcome(kind, split, "unbounded: no scale on which it is a fraction")
     if split == "train":
         return Outcome(
@@ -144,23 +153,37 @@ def outcome(name: str, values: np.ndarray) -> Outcome | None:
     return Outcome(kind, split)
 
 
-def step_column(records: pd.DataFrame, known: str | None, declared: str | None, where: object) -> str | None:
+def step_column(records: pd.DataFrame, log: RawLog, declared: str | None) -> str | None:
     """Return the column of the training step: as declared, as the format defines it, or by name."""
     if declared is not None:
         if declared not in records:
-            raise no_column(declared, records, where)
+            raise no_column(declared, records, log.source)
         return declared
-    if known is not None and known in records:
-        return known
-    named = [c for c in records.columns if is_step(str(c)) and records[c].notna().any()]
-    named = [c for c in named if pd.api.types.is_numeric_dtype(records[c])]
-    # A framework's own step beats wandb's internal counter, which also counts evaluations.
+    if log.step is not None and log.step in records:
+        return log.step
+    named = [c for c in map(str, records.columns) if is_step(c) and _has_number(records[c])]
+    # In a chart export the chart's own x is the axis, not wandb's counter of log calls.
+    named = [c for c in named if log.run is None or not c.startswith("_")]
+    # A framework's own step beats wandb's counter, which also counts evaluations.
     named.sort(key=lambda c: (c.startswith("_"), "/" in c, _STEPS.index(leaf(c).lstrip("_")), c))
     if named:
-        return str(named[0])
-    loose = [c for c in records.columns if leaf(str(c)).endswith("_step") and "model_step" not in c]
+        return named[0]
+    loose = [c for c in map(str, records.columns) if leaf(c).endswith("_step") and "model_step" not in c]
     loose = [c for c in loose if pd.api.types.is_numeric_dtype(records[c]) and records[c].notna().all()]
-    return str(min(loose, key=lambda c: (str(c).count("/"), str(c)))) if loose else None
+    if loose:
+        return min(loose, key=lambda c: (c.count("/"), c))
+    if "model_step" in records and _has_number(records["model_step"]):
+        return "model_step"
+    for column in map(str, records.columns):
+        cells = records[column]
+        text = not column.startswith("__") and isinstance(cells.iloc[0], str)
+        if text and all(_STEP_IN_TEXT.search(str(cell)) for cell in cells):
+            return column
+    return None
+
+
+def _has_number(cells: pd.Series) -> bool:
+    return bool(pd.to_numeric(cells, errors="coerce").notna().any())
 
 
 def no_column(name: str, records: pd.DataFrame, where: object) -> InputError:
@@ -188,11 +211,11 @@ def numbers(records: pd.DataFrame, column: str, where: object) -> np.ndarray:
     if column not in records:
         raise no_column(column, records, where)
     cells = records[column]
-    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float, na_value=np.nan, copy=True)
     text = cells.notna().to_numpy() & np.isnan(values)
     for i in np.flatnonzero(text):
         cell = str(cells.iloc[i]).strip()
-        match = re.search(r"(?:step|iter|checkpoint)[ _\-=:]?(\d+)$", cell)
+        match = _STEP_IN_TEXT.search(cell)
         if match:
             values[i] = float(match[1])
         elif cell.lower() not in {"", "nan", "none", "null", "na", "n/a", "-"}:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from forecast.errors import InputError
 from forecast.runs import checks, columns
-from forecast.runs.accounts import Accounts
+from forecast.runs.accounts import SOURCE, Accounts
 from forecast.runs.readers.base import SOURCE_ROW
 from forecast.runs.series import STEP, VALUE, Series
 from forecast.runs.spec import MetricSpec
@@ -39,7 +39,7 @@ def finish(
     floor : Floor or None
         Evaluation of the whole set before training.
     """
-    where = rows["source"].iloc[0] if len(rows) else f"run {series.run}"
+    where = rows[SOURCE].iloc[0] if len(rows) else f"run {series.run}"
     checks.check_values(rows[VALUE].to_numpy(dtype=float), rows, series.metric, metric, where)
     rows = rows.assign(trials=_trials(rows, metric, where))
     # A value on training prompts at step 0 may be that of the first batch trained on; a held-out one is not.
@@ -69,7 +69,7 @@ def finish(
             "trials": late["trials"],
             "stratum": late["stratum"].astype(object),
             "step": late[STEP].astype(float) if series.has_step else np.nan,
-            "source": late["source"],
+            "source": late[SOURCE],
             "source_row": late[SOURCE_ROW],
         }
     )
@@ -88,6 +88,9 @@ def finish(
     elif len(floors) > (None in floors):
         classed = (before & rows["stratum"].notna()).to_numpy()
         accounts.drop(rows, classed, "evaluation of a prompt class before training")
+    if table.empty:
+        before_only = np.ones(len(rows), dtype=bool)
+        accounts.drop(rows, before_only, "of a run without an evaluation after training began")
     floor = Floor(declared_floor) if declared_floor is not None else floors.get(None)
     return table, floor
 

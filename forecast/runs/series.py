@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from forecast.errors import InputError
 from forecast.runs import attempts, axes, columns
-from forecast.runs.accounts import LOG, Accounts
+from forecast.runs.accounts import LOG, SOURCE, Accounts
 from forecast.runs.readers.base import LAUNCH, SOURCE_ROW, TIME
 from forecast.runs.spec import ComputeSpec
 
@@ -19,6 +20,15 @@ TABLES = ("csv", "wandb-export", "parquet")
 
 VALUE, X, STEP = "__value__", "__x__", "__step__"
 """Columns that the caller adds: metric, logged compute, step (NaN where missing)."""
+
+
+class MixedRows(InputError):
+    """Rows of several runs or prompt classes that `labels`, columns nobody named, tell apart."""
+
+    def __init__(self, labels: list[str], what: str, **details: Any) -> None:
+        """Keep the columns for whoever can do something about them."""
+        super().__init__(what, **details)
+        self.labels = labels
 
 
 @dataclass
@@ -60,7 +70,7 @@ class Series:
     @property
     def where(self) -> str:
         """Source and run, for messages."""
-        return f"{self.frame['source'].iloc[0]}, run {self.run}" if len(self.frame) else f"run {self.run}"
+        return f"{self.frame[SOURCE].iloc[0]}, run {self.run}" if len(self.frame) else f"run {self.run}"
 
 
 def clean(series: Series, accounts: Accounts) -> pd.DataFrame:
@@ -125,17 +135,22 @@ def _no_value(frame: pd.DataFrame, mask: np.ndarray, metric: str, accounts: Acco
 
 
 def _row(series: Series, row: pd.Series) -> str:
-    return f"{row['source']}, row {row[SOURCE_ROW]}, run {series.run}"
+    return f"{row[SOURCE]}, row {row[SOURCE_ROW]}, run {series.run}"
 
 
 def _logged_twice(series: Series, accounts: Accounts) -> pd.DataFrame:
-    """Drop an evaluation that directly follows itself at the same step, at most rounded differently."""
+    """Drop a record that directly follows itself, or whose value is that before it, rounded differently."""
     frame = series.frame
     rows = np.flatnonzero(frame[VALUE].notna().to_numpy())
+    if not (np.diff(frame[STEP].to_numpy()[rows]) == 0).any():
+        return frame
     value, step, log = frame[VALUE].to_numpy(), frame[STEP].to_numpy(), frame[LOG].to_numpy()
+    prints = attempts.fingerprints(frame.drop(columns=[LOG, VALUE, X, STEP]))
     drop = np.zeros(len(frame), dtype=bool)
     for a, b in pairwise(rows):
-        if step[a] == step[b] and log[a] == log[b] and attempts.same_evaluation(value[a], value[b]):
+        rounded = value[a] != value[b] and attempts.same_evaluation(value[a], value[b])
+        # An equal value in a record that otherwise differs is the same step done again, after a restart.
+        if step[a] == step[b] and log[a] == log[b] and (rounded or prints[a] == prints[b]):
             drop[a if len(repr(value[b])) > len(repr(value[a])) else b] = True
     return accounts.drop(frame, drop, "same evaluation logged twice")
 
@@ -144,16 +159,19 @@ def _resolve(series: Series, accounts: Accounts) -> pd.DataFrame:
     """Find attempts and keep the rows that the rule keeps, in order of step."""
     frame = series.frame
     step = frame[STEP].to_numpy(dtype=float)
+    if (
+        (np.diff(step) > 0).all()
+        and frame[LOG].nunique() == 1
+        and LAUNCH not in frame
+        and _clock(frame) is None
+    ):
+        return frame.assign(attempt=0)
     evaluated = frame[VALUE].notna().to_numpy()
     kind = np.where(evaluated, -1, _kinds(frame))
     launch = pd.factorize(
         frame[LOG].astype(str) + "/" + (frame[LAUNCH].astype(str) if LAUNCH in frame else "")
     )[0]
-    clocks = [
-        c for c in frame.columns if columns.is_clock(str(c)) and pd.api.types.is_numeric_dtype(frame[c])
-    ]
-    clock = frame[clocks[0]].to_numpy(dtype=float, na_value=np.nan) if clocks else None
-    number = attempts.number_attempts(step, kind, launch=launch, clock=clock)
+    number = attempts.number_attempts(step, kind, launch=launch, clock=_clock(frame))
     goes_back = pd.Series(number).groupby(launch).nunique().max() > 1
     known_order = TIME in frame and frame[TIME].notna().all() and frame[TIME].is_monotonic_increasing
     if goes_back and not series.declared_one:
@@ -163,9 +181,7 @@ def _resolve(series: Series, accounts: Accounts) -> pd.DataFrame:
         accounts.note(frame, f"run {series.run}: rows were not in order of {_axis(series)}; sorted")
         number = launch
     if number.max() > 0:
-        copies = attempts.repeated_attempts(
-            number, attempts.fingerprints(frame.drop(columns=[LOG, "source"]))
-        )
+        copies = attempts.repeated_attempts(number, attempts.fingerprints(frame.drop(columns=[LOG])))
         copied = np.isin(number, list(copies))
         frame = accounts.drop(frame, copied, "exact copy of rows logged elsewhere")
         step, number = step[~copied], pd.factorize(number[~copied], sort=True)[0]
@@ -187,6 +203,14 @@ def _resolve(series: Series, accounts: Accounts) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
+def _clock(frame: pd.DataFrame) -> np.ndarray | None:
+    """Return the time since the launch, where it was logged."""
+    for column in map(str, frame.columns):
+        if columns.is_clock(column) and pd.api.types.is_numeric_dtype(frame[column]):
+            return frame[column].to_numpy(dtype=float, na_value=np.nan)
+    return None
+
+
 def _axis(series: Series) -> str:
     return "step" if series.has_step else " + ".join(series.axis.columns)
 
@@ -206,7 +230,8 @@ def _check_mixed(series: Series, step: np.ndarray, kind: np.ndarray) -> None:
     else:
         labels = _labels_within_steps(frame, step)
     if labels:
-        raise InputError(
+        raise MixedRows(
+            labels,
             f"one {_axis(series)} holds several rows that differ in {', '.join(map(repr, labels))}",
             where=series.where,
             expected="one evaluation of a run at a time",
@@ -219,9 +244,9 @@ def _label_columns(frame: pd.DataFrame) -> list[str]:
     """Return columns that may name runs: text or seeds, with a few values that come again and again."""
     found = []
     for column in map(str, frame.columns):
-        if column.startswith("__") or column in ("source", "attempt"):
+        if column.startswith("__") or column == "attempt":
             continue
-        text = not pd.api.types.is_numeric_dtype(frame[column])
+        text = frame[column].map(lambda cell: isinstance(cell, str)).all()
         if text or {"seed", "fold", "index", "problem", "prompt"} & set(columns.words(column)):
             different = frame[column].astype(str).nunique()
             if 2 <= different <= max(2, len(frame) // 2) and frame[column].notna().all():
@@ -261,6 +286,7 @@ def _with_compute(series: Series, frame: pd.DataFrame, accounts: Accounts) -> pd
         frame[STEP].to_numpy(dtype=float),
         frame["attempt"].to_numpy(),
         series.compute,
+        evaluated=frame[VALUE].notna().to_numpy(),
         name=" + ".join(series.axis.columns),
         where=series.where,
     )

@@ -127,7 +127,7 @@ class RunSpec(_Strict):
     split_by : list of str
         Columns whose values name the runs within a file.
     name : str, optional
-        Name of the run; with `split_by`, a prefix of the names.
+        Name of the run; a prefix of the names where a file holds several (`split_by`, or one column per run).
     recipe, model, task : str or Column, optional
         A text for all rows, or the column that holds it. The recipe defaults to the run's name.
     seed : int or Column, optional
@@ -162,7 +162,7 @@ class RunSpec(_Strict):
     @property
     def one_run(self) -> bool:
         """Whether all files belong to one run."""
-        return len(self.path) > 1 or (self.name is not None and not self.split_by)
+        return len(self.path) > 1 or self.name is not None
 
 
 class Spec(_Strict):

@@ -135,7 +135,7 @@ def _packed(cells: list[Any]) -> Any:
     if kinds == {bool} and not blanks:
         return np.array(cells)
     if kinds == {str}:
-        return pd.array(cells, dtype="str")  # type: ignore[call-overload]
+        return pd.array(cells, dtype="str")
     return _objects(cells)
 
 

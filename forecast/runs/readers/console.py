@@ -22,10 +22,12 @@ from forecast.runs.readers.times import Stamps
 from forecast.runs.receipt import Receipt
 
 RECORD = "record"
+RUN = "run"
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[(?:0|1|3[0-7]|9[0-7])m(?=\(|\s|\[|$)")
 _PID = re.compile(r"^\s*(?:\x1b?\[3\dm)?\([\w.:\- ]*pid=\d+[^)]*\)(?:\x1b?\[0m)?\s?|^\s*\[?rank ?\d+\]?:\s?")
 _HEADER = re.compile(r"^={3,}\s*(\S+)(.*?)\s*={3,}\s*$")
 _RESUMED = re.compile(r"(?i)^\W*resum(ed|ing)\b")
+_FIRST_KEY = re.compile(r"\{['\"]([^'\"]+)['\"]:")
 _AFTER_DICT = re.compile(r"[\"')\],;.\s]*")
 
 
@@ -55,11 +57,14 @@ class _Console:
         self.receipt = Receipt(str(path), "console")
         self.stamps = Stamps()
         self.validation = verl.Validation()
-        self.validated: list[tuple[str, dict[str, Any], int]] = []
+        self.validated: list[tuple[str, dict[str, Any]]] = []
         self.steps, self.dicts, self.free = Columns(), _Found(), _Found()
         self.last_step: float | None = None
-        self.name, self.launch = "", -1
+        self.headers: list[str] = []
         self.summaries = 0
+        self.broken: Counter[str] = Counter()
+        self.pending: tuple[dict[str, Any], int, float | None] | None = None
+        self.labels: dict[str, None] = {}
 
     def read(self) -> RawLog:
         number = 0
@@ -70,6 +75,7 @@ class _Console:
                         self._line(piece, number)
             elif raw:
                 self._line(raw, number)
+        self._flush()
         self.text.note_undecodable(self.receipt)
         kind, records = self._chosen()
         self.receipt.format = kind
@@ -83,10 +89,22 @@ class _Console:
             )
         if self.stamps.yearless:
             self.receipt.note("time stamps have no year; times count from the year 2000")
-        name = self.name or run_name(self.path)
-        self.receipt.runs = [name]
         step = next((s for s in ("step", "global_step") if s in records), None)
-        return RawLog(self.path, kind, name, records, self.receipt, step=step)
+        log = RawLog(self.path, kind, run_name(self.path), records, self.receipt, step=step)
+        self._name_runs(log)
+        return log
+
+    def _name_runs(self, log: RawLog) -> None:
+        """Name the run after its header; headers with different names are different runs."""
+        names = list(dict.fromkeys(self.headers))
+        log.receipt.runs = names or [log.name]
+        if len(names) > 1:
+            started = log.records[LAUNCH].fillna(0).astype(int)
+            log.records[RUN] = [self.headers[k] for k in started]
+            log.run = RUN
+            log.receipt.note(f"{len(names)} run headers in one file: rows belong to the header before them")
+        elif names:
+            log.name = names[0]
 
     def _line(self, raw: str, number: int) -> None:
         line = _ANSI.sub("", raw) if "\x1b" in raw or "[3" in raw else raw
@@ -102,7 +120,7 @@ class _Console:
         if self.validation.open or "alidation metrics" in line:
             if found := self.validation.feed(line):
                 # The columns are only known at the end, where the keys are aligned with the step lines.
-                self.validated.append((*found, number))
+                self.validated.append(found)
                 self._add(
                     self.steps, {_VALIDATED: len(self.validated), "step": self._step_of(found[0])}, number
                 )
@@ -113,17 +131,33 @@ class _Console:
         if _RESUMED.match(line):
             self.receipt.note(f"line {number}: {line.strip()[:80]}")
         elif record := free_text.parse_line(line):
-            self._add(self.free.columns, record, number)
+            self._flush()
+            self.pending = (record, number, self.stamps.last)
             self.free.shapes.append(tuple(record))
+        elif self.pending and (label := free_text.parse_label(line)):
+            for key, value in label.items():
+                if key not in self.pending[0]:
+                    self.pending[0][key] = value
+                    self.labels[key] = None
+
+    def _flush(self) -> None:
+        """Add the last free-text record; until then lines without a step may add to it."""
+        if self.pending:
+            record, number, seconds = self.pending
+            self._add(self.free.columns, record, number, seconds)
+            self.pending = None
 
     def _step_of(self, kind: str) -> float:
         return 0 if kind == "initial" or self.last_step is None else self.last_step
 
-    def _add(self, columns: Columns, record: dict[str, Any], number: int) -> None:
-        if self.stamps.last is not None:
-            record[TIME] = self.stamps.last
-        if self.launch > 0:
-            record[LAUNCH] = self.launch
+    def _add(
+        self, columns: Columns, record: dict[str, Any], number: int, seconds: float | None = None
+    ) -> None:
+        seconds = self.stamps.last if seconds is None else seconds
+        if seconds is not None:
+            record[TIME] = seconds
+        if len(self.headers) > 1:
+            record[LAUNCH] = len(self.headers) - 1
         columns.add(record, number)
 
     def _header(self, line: str) -> None:
@@ -131,17 +165,14 @@ class _Console:
         if not found or "END=" in found[2]:
             return
         if "START" in found[2] or (not found[2] and re.search(r"[_\-\d]", found[1])):
-            self.launch += 1
-            if not self.name:
-                self.name = found[1]
-            elif found[1] != self.name:
-                self.receipt.note(f"another run header in the same file: {found[1]}")
+            self.headers.append(found[1])
 
     def _dict(self, line: str, start: int, number: int) -> bool:
         end = line.rfind("}")
-        if end < start or not _AFTER_DICT.fullmatch(line, end + 1):
-            return False
-        record = parse_dict(line[start : end + 1])
+        whole = end > start and _AFTER_DICT.fullmatch(line, end + 1)
+        record = parse_dict(line[start : end + 1]) if whole else None
+        if record is None and (first := _FIRST_KEY.match(line, start)):
+            self.broken[first[1]] += 1
         if not record or not any(_numeric(v) for v in record.values()):
             return False
         if kinds.is_summary(record):
@@ -159,7 +190,8 @@ class _Console:
         dict_shapes, free_shapes = _metric_dicts(self.dicts.shapes), free_text.belonging(self.free.shapes)
         counts["console-dict"] = sum(s in dict_shapes for s in self.dicts.shapes)
         counts["console"] = sum(s in free_shapes for s in self.free.shapes)
-        kind = max(counts, key=lambda k: counts[k])
+        # Step lines of verl are unmistakable; printed answers of the model may outnumber them.
+        kind = "verl" if counts["verl"] else max(counts, key=lambda k: counts[k])
         if not counts[kind]:
             return kind, ()
         receipt.drop(kinds.SUMMARY, self.summaries)
@@ -178,15 +210,22 @@ class _Console:
         records = records[keep].dropna(axis=1, how="all").reset_index(drop=True)
         if kind == "console":
             _note_percent(records, receipt)
-        elif not any(step_like(str(n)) for n in records.columns if n != "epoch"):
-            _count_records(records, receipt)
+            if self.labels:
+                names = ", ".join(list(self.labels)[:6])
+                receipt.note(f"lines without a step were added to the record before them: {names}")
+        else:
+            broken = sum(n for key, n in self.broken.items() if key in records)
+            receipt.rows_read += broken
+            receipt.drop("dictionary that is cut off or cannot be parsed", broken)
+            if not any(step_like(str(n)) for n in records.columns if n != "epoch"):
+                _count_records(records, receipt)
         return kind, records
 
     def _verl_records(self) -> Any:
         records = self.steps.frame(self.receipt)
         if _VALIDATED in records:
             known = set(map(str, records.columns))
-            for index, (kind, metrics, _) in zip(
+            for index, (kind, metrics) in zip(
                 records.index[records[_VALIDATED].notna()], self.validated, strict=True
             ):
                 for key, value in verl.align_keys(metrics, known).items():
@@ -219,15 +258,13 @@ def _numeric(value: Any) -> bool:
 
 
 def _metric_dicts(shapes: list[tuple[str, ...]]) -> set[tuple[str, ...]]:
-    """Shapes of dictionaries that are metrics: keys met more than once, or a lone one that says so."""
+    """Shapes of dictionaries that are metrics: with keys met more than once that keep to named metrics."""
+    if len(shapes) == 1:
+        return {s for s in shapes if any(map(step_like, s)) and any(map(metric_like, s))}
     keys = Counter(key for shape in shapes for key in shape)
-    shared = {key for key, n in keys.items() if n > 1}
-    return {
-        shape
-        for shape in shapes
-        if shared & set(shape)
-        or (len(shapes) == 1 and any(map(step_like, shape)) and any(map(metric_like, shape)))
-    }
+    shared = {shape for shape in shapes if any(keys[key] > 1 for key in shape)}
+    named = {key for shape in shared if any(map(metric_like, shape)) for key in shape}
+    return {shape for shape in shared if not named or named & set(shape)}
 
 
 def _count_records(records: pd.DataFrame, receipt: Receipt) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 
 import pandas as pd
@@ -22,14 +22,17 @@ from forecast.runs.receipt import Receipt
 _DELIMITERS = ",\t;|"
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _STAMP = re.compile(r"\d\d:\d\d:\d\d")
+_HEADER_CELL = re.compile(r"\s*[\w./@\-]+( [\w./@\-]+){0,2}(?<!\.)\s*")
 _BLOCK = 20_000
-_TALL = 20
+_UNCLOSED = "row after a quotation mark that is never closed"
 csv.field_size_limit(1 << 26)
 
 
 def find_delimiter(lines: Sequence[str]) -> str | None:
     """Return the character that splits `lines` into a table with a header, or None if they are no table."""
-    lines = [line for line in lines if not line.lstrip().startswith("#")]
+    lines = list(dropwhile(lambda line: line.lstrip().startswith("#"), lines))
+    if not lines:
+        return None
     best, widest = None, 1
     for delimiter in _DELIMITERS:
         try:
@@ -40,13 +43,25 @@ def find_delimiter(lines: Sequence[str]) -> str | None:
         width = len(header)
         if width <= widest or any(_STAMP.search(cell) or len(cell) > 300 for cell in header):
             continue
-        even = sum(len(row) == width or (len(row) > width and not any(row[width:])) for row in body)
-        if body and (even < 0.8 * len(body) or not _has_numbers(body, width)):
+        uneven = _uneven(header, body)
+        if body and (
+            uneven > max(1, 0.2 * len(body)) or uneven == len(body) or not _has_numbers(body, width)
+        ):
             continue
-        if not body and not all(re.fullmatch(r"[\w ./@\-]{1,80}", cell) for cell in header):
+        if not body and not all(_HEADER_CELL.fullmatch(cell) for cell in header):
             continue
         best, widest = delimiter, width
     return best
+
+
+def _uneven(header: list[str], body: list[list[str]]) -> int:
+    """Count rows that do not fit the header above them; the header may come again with more columns."""
+    width, bad = len(header), 0
+    for row in body:
+        if row[0] == header[0] and not _NUMBER.fullmatch(row[0]):
+            width = len(row)
+        bad += len(row) < width or any(row[width:])
+    return bad
 
 
 def _has_numbers(body: list[list[str]], width: int) -> bool:
@@ -119,10 +134,17 @@ def _no_rows(path: Path, found: str) -> InputError:
 
 def _numbered_rows(text: TextFile, delimiter: str, receipt: Receipt) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, cells) without blank rows and comments."""
-    reader = csv.reader((line + "\n" for line in text), delimiter=delimiter)
-    started, before = False, 0
+    taken: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in text:
+            taken.append(line)
+            yield line + "\n"
+
+    reader = csv.reader(lines(), delimiter=delimiter)
+    started = False
     while True:
-        before = reader.line_num
+        taken.clear()
         try:
             cells = next(reader)
         except StopIteration:
@@ -130,13 +152,14 @@ def _numbered_rows(text: TextFile, delimiter: str, receipt: Receipt) -> Iterator
         except csv.Error as error:
             receipt.drop(f"row that cannot be parsed ({error})")
             continue
-        if not any(cells):
+        if not any(cells) or (delimiter == "|" and not set("".join(cells)) - set("-: ")):
             continue
-        if reader.line_num - before > _TALL:
+        if len(taken) > 1 and sum(line.count('"') for line in taken) % 2:
+            receipt.drop(_UNCLOSED, sum(bool(line.strip()) for line in taken))
             receipt.note(
-                f"the row that ends at line {reader.line_num} spans {reader.line_num - before} lines: "
-                "a stray quotation mark?"
+                f"line {reader.line_num - len(taken) + 1} opens a quotation mark that is never closed"
             )
+            continue
         if not started and cells[0].lstrip().startswith("#"):
             receipt.drop("comment line")
             continue

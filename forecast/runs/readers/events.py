@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,12 +29,21 @@ def is_event_file(head: bytes, name: str = "") -> bool:
     return _FIRST_RECORD in head[:64] or (b"\x00" in head[:12] and "tfevents" in name)
 
 
+class _Tag(NamedTuple):
+    """What was logged under one tag, in file order; ``row`` is the record's number in the file."""
+
+    step: array[int]
+    wall: array[float]
+    value: array[float]
+    row: array[int]
+
+
 @dataclass
 class _Scalars:
-    """Scalars of one event file, by tag: (step, wall time, value, record number) in file order."""
+    """Scalars of one event file."""
 
     path: Path
-    tags: dict[str, tuple[array, array, array, array]] = field(default_factory=dict)
+    tags: dict[str, _Tag] = field(default_factory=dict)
     good: int = 0
     bad: int = 0
     cut: int = 0
@@ -43,12 +52,12 @@ class _Scalars:
     @property
     def steps(self) -> np.ndarray:
         """Distinct steps, ascending."""
-        return np.unique(np.concatenate([np.asarray(columns[0]) for columns in self.tags.values()]))
+        return np.unique(np.concatenate([np.asarray(tag.step) for tag in self.tags.values()]))
 
     @property
     def start(self) -> float:
         """Wall time of the first scalar."""
-        return min((columns[1][0] for columns in self.tags.values()), default=0.0)
+        return min((tag.wall[0] for tag in self.tags.values()), default=0.0)
 
     @property
     def stamp(self) -> str:
@@ -146,16 +155,18 @@ def _read_file(path: Path) -> _Scalars:
     return found
 
 
-def _keep_scalars(event: Any, tags: dict[str, tuple[array, array, array, array]], number: int) -> None:
+def _keep_scalars(event: Any, tags: dict[str, _Tag], number: int) -> None:
     for item in event.summary.value:
         value = _scalar(item)
         if value is None:
             continue
-        columns = tags.get(item.tag)
-        if columns is None:
-            columns = tags[item.tag] = (array("q"), array("d"), array("d"), array("q"))
-        for column, cell in zip(columns, (event.step, event.wall_time, value, number), strict=True):
-            column.append(cell)
+        tag = tags.get(item.tag)
+        if tag is None:
+            tag = tags[item.tag] = _Tag(array("q"), array("d"), array("d"), array("q"))
+        tag.step.append(event.step)
+        tag.wall.append(event.wall_time)
+        tag.value.append(value)
+        tag.row.append(number)
 
 
 def _scalar(item: Any) -> float | None:
@@ -175,13 +186,15 @@ def _scalar(item: Any) -> float | None:
 def _run(group: list[_Scalars], source: Path, *, alone: bool) -> RawLog:
     receipt = Receipt(str(source), "tensorboard")
     launches = _launches(group)
-    flat = [
-        (name, np.full(len(columns[0]), launch), *map(np.asarray, columns))
+    tags = [
+        (launch, name, tag)
         for launch, file in zip(launches, group, strict=True)
-        for name, columns in file.tags.items()
+        for name, tag in file.tags.items()
     ]
-    launch, step, wall, row = (np.concatenate([part[k] for part in flat]) for k in (1, 2, 3, 5))
-    keys = np.stack([launch, step], axis=1)
+    step = np.concatenate([np.asarray(tag.step) for _, _, tag in tags])
+    wall = np.concatenate([np.asarray(tag.wall) for _, _, tag in tags])
+    row = np.concatenate([np.asarray(tag.row) for _, _, tag in tags])
+    keys = np.stack([np.repeat([t[0] for t in tags], [len(t[2].step) for t in tags]), step], axis=1)
     distinct, position = np.unique(keys, axis=0, return_inverse=True)
     position = position.ravel()
     time = np.full(len(distinct), -np.inf)
@@ -190,12 +203,12 @@ def _run(group: list[_Scalars], source: Path, *, alone: bool) -> RawLog:
     np.minimum.at(first, position, row)
     data: dict[str, np.ndarray] = {STEP: distinct[:, 1]}
     repeated, at = 0, 0
-    for name, _, steps, _, values, _ in flat:
-        places = position[at : at + len(steps)]
-        at += len(steps)
+    for _, name, tag in tags:
+        places = position[at : at + len(tag.step)]
+        at += len(tag.step)
         repeated += len(places) - len(np.unique(places))
         column = data.setdefault(name if name != STEP else "step (tag)", np.full(len(distinct), np.nan))
-        column[places] = values
+        column[places] = np.asarray(tag.value)  # numpy keeps the last of repeated places
     data |= {TIME: time, SOURCE_ROW: first}
     if len(set(launches)) > 1:
         data[LAUNCH] = distinct[:, 0]

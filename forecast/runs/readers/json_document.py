@@ -30,6 +30,8 @@ def looks_like_json_document(path: Path, first: str) -> bool:
     try:
         json.loads(head)
     except json.JSONDecodeError as error:
+        if error.msg.startswith("Extra data"):
+            return head[error.pos :].startswith("{")
         # The head of a document fails where it is cut; anything else fails at once.
         return error.pos > min(20, 0.5 * len(head.strip()))
     except RecursionError:

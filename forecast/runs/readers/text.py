@@ -47,6 +47,7 @@ class TextFile:
         head = read_head(path)
         if not head.strip(b" \t\r\n\x00" + codecs.BOM_UTF8):
             raise InputError("file is empty", where=path, fix="give a log that holds records")
+        self._old_mac = b"\n" not in head and b"\r" in head.rstrip(b"\r")
         self._wide = next((name for bom, name in _BOMS if head.startswith(bom)), None)
         if self._wide is None and _is_binary(head):
             raise InputError(
@@ -58,17 +59,17 @@ class TextFile:
             )
 
     def __iter__(self) -> Iterator[str]:
-        """Yield each line without its line break; a file with lone carriage returns stays one line."""
+        """Yield each line without its line break."""
         self.undecodable, self.complete = 0, True
         yield from self._wide_lines(self._wide) if self._wide else self._lines()
 
     def _lines(self) -> Iterator[str]:
         with self.path.open("rb") as file:
             first = True
-            for raw in file:
+            for raw in file.read().splitlines(keepends=True) if self._old_mac else file:
                 if first:
                     raw, first = raw.removeprefix(codecs.BOM_UTF8), False
-                self.complete = raw.endswith(b"\n")
+                self.complete = raw.endswith((b"\n", b"\r"))
                 try:
                     line = raw.decode()
                 except UnicodeDecodeError:
@@ -119,4 +120,4 @@ def _is_binary(head: bytes) -> bool:
         return True
     text = body.decode(errors="replace")[:-4]
     strange = sum(c == "\ufffd" or (c < " " and c not in "\t\r\n\x1b\b\f") for c in text)
-    return strange > 0.1 * len(text)
+    return strange > 0.3 * len(text)

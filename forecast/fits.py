@@ -1,0 +1,340 @@
+"""A fit: what was fitted, the posterior, and how to keep it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from forecast.errors import InputError, Withheld
+from forecast.files import replacing_directory
+from forecast.inference.diagnostics import Check, all_passed, failures
+from forecast.inference.observations import Observations, observe
+from forecast.inference.priors import get_priors, pooled_parameters
+from forecast.runs.table import Runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forecast.inference.sampling import Report
+
+FORMAT = 1
+"""Version of the saved files; every earlier one stays readable."""
+
+ENGINE = "hierarchical"
+_FILES = ("fit.json", "runs.parquet", "posterior.nc")
+_VERSIONS = ("rlforecast", "pymc", "nutpie", "arviz", "numpy", "pandas", "numba")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for.
+
+    Attributes
+    ----------
+    start, upto : float or None
+        Fitted range of compute.
+    prior : str
+        Name of a preset in `forecast.inference.priors`.
+    pool : str
+        As asked (``auto``, ``none``, ``all`` or names).
+    floor : str or float
+        ``measured``, ``latent`` or a stated value.
+    seed : int
+    forced : bool
+        Runs that screening refused were fitted all the same.
+    """
+
+    start: float | None = None
+    upto: float | None = None
+    prior: str = "wide"
+    pool: str = "auto"
+    floor: str | float = "measured"
+    seed: int = 0
+    forced: bool = False
+    engine: str = ENGINE
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Posterior over the curves of some runs.
+
+    Attributes
+    ----------
+    runs : Runs
+        Everything that was read, also what lies outside the fitted range.
+    settings : Settings
+    pooled : tuple of str
+        Parameters that recipes taught each other.
+    posterior : xarray.DataTree
+        Groups ``posterior`` and ``sample_stats``, and ``independent/posterior`` (recipes not pooled) when
+        `pooled` is not empty.
+    checks, independent_checks : list of Check
+        Sampler diagnostics of both.
+    refused : mapping of str to str
+        Run -> why no curve was fitted to it (with `Settings.forced`: why it should not have been).
+    provenance : mapping
+        Versions, time, hashes, sampler settings.
+    """
+
+    runs: Runs
+    settings: Settings
+    pooled: tuple[str, ...]
+    posterior: xr.DataTree
+    checks: list[Check]
+    independent_checks: list[Check] = field(default_factory=list)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def fitted(self) -> Runs:
+        """Evaluations that the posterior is conditioned on."""
+        return fitted_part(self.runs, self.settings, self.refused)
+
+    @cached_property
+    def observations(self) -> Observations:
+        """The same as arrays."""
+        return observe(self.fitted, self.settings.floor)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every sampler diagnostic was made and passed."""
+        return all_passed(self.checks)
+
+    @property
+    def draws(self) -> xr.Dataset:
+        """Posterior draws, dimensions chain, draw, run, recipe."""
+        return self.posterior["posterior"].to_dataset()
+
+    @property
+    def independent_draws(self) -> xr.Dataset | None:
+        """Draws of the fit in which recipes learn nothing from each other, if it is another fit and sound."""
+        if not self.pooled or not all_passed(self.independent_checks):
+            return None
+        return self.posterior["independent/posterior"].to_dataset()
+
+    def require_passed(self) -> None:
+        """Refuse to speak from a posterior that the sampler did not explore.
+
+        Raises
+        ------
+        Withheld
+            If a diagnostic failed or was not made.
+        """
+        if not self.passed:
+            raise Withheld(f"forecast withheld, the sampler's diagnostics failed: {failures(self.checks)}")
+
+    def predict(
+        self,
+        at: Sequence[float],
+        *,
+        level: str = "run",
+        quantity: str = "curve",
+        names: Sequence[str] | None = None,
+        force: bool = False,
+    ) -> pd.DataFrame:
+        """Forecast at some compute; see `forecast.outlook.predict.predict`."""
+        from forecast.outlook.predict import predict
+
+        return predict(self, at, level=level, quantity=quantity, names=names, force=force)
+
+    def parameters(self, *, level: str = "run", force: bool = False) -> pd.DataFrame:
+        """Summarise floor, ceiling, exponent and midpoint; see `forecast.outlook.parameters.parameters`."""
+        from forecast.outlook.parameters import parameters
+
+        return parameters(self, level=level, force=force)
+
+    def save(self, directory: str | Path, *, overwrite: bool = False) -> None:
+        """Write ``fit.json``, ``runs.parquet`` and ``posterior.nc`` into a folder, all or nothing.
+
+        Raises
+        ------
+        InputError
+            If the folder exists (and `overwrite` is false) or cannot be written.
+        """
+        with replacing_directory(directory, overwrite=overwrite, marker="fit.json") as folder:
+            self.runs.save(folder / "runs.parquet")
+            self.posterior.to_netcdf(folder / "posterior.nc", engine="h5netcdf")
+            (folder / "fit.json").write_text(json.dumps(self._summary(folder), indent=2) + "\n")
+
+    def _summary(self, folder: Path) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "settings": asdict(self.settings),
+            "priors": get_priors(self.settings.prior).to_dict(),
+            "pooled": list(self.pooled),
+            "passed": self.passed,
+            "checks": [check.to_dict() for check in self.checks],
+            "independent_checks": [check.to_dict() for check in self.independent_checks],
+            "refused": dict(self.refused),
+            "provenance": dict(self.provenance),
+            "receipts": [receipt.to_dict() for receipt in self.runs.receipts],
+            "files": {name: _sha256(folder / name) for name in _FILES[1:]},
+        }
+
+
+def fit(
+    runs: Runs,
+    *,
+    start: float | None = None,
+    upto: float | None = None,
+    prior: str = "wide",
+    pool: str = "auto",
+    floor: str | float = "measured",
+    seed: int = 0,
+    force: bool = False,
+    report: Report | None = None,
+) -> Fit:
+    """Fit the hierarchical sigmoid.
+
+    Parameters
+    ----------
+    runs : Runs
+        From `forecast.read_runs`, or built from a table.
+    start, upto : float, optional
+        Fit only evaluations with ``start <= compute <= upto``.
+    prior : {"wide", "llm-rl"}
+        Prior of the ceiling.
+    pool : {"auto", "none", "all"} or names
+        What recipes teach each other: of ``ceiling,exponent,midpoint``. Pooling assumes recipes of one
+        experiment (same base model and data); ``auto`` pools all three with five recipes or more, ceiling and
+        exponent with two to four, nothing when runs declare different models or tasks.
+    floor : {"measured", "latent"} or float
+        Where the pass rate before training comes from.
+    seed : int
+        Of the sampler; the same seed gives the same draws.
+    force : bool
+        Also fit runs that screening refuses (flat, collapsed, too short); outputs then carry the reason.
+    report : callable, optional
+        Called with (stage, draws done, draws in all) while sampling, from another thread.
+
+    Returns
+    -------
+    Fit
+        Also when diagnostics failed; it then refuses to `predict`.
+
+    Raises
+    ------
+    InputError
+        If an argument is wrong or no evaluation lies in the fitted range.
+    Withheld
+        If no run can carry a forecast; the message says why for each.
+    """
+    from forecast.inference.sampling import sample_checked
+    from forecast.inference.screening import screen
+
+    priors = get_priors(prior)
+    if seed < 0:
+        raise InputError("seed must not be negative", found=seed)
+    settings = Settings(start=start, upto=upto, prior=prior, pool=pool, floor=floor, seed=seed, forced=force)
+    pooled_parameters(pool, 1)  # fail on a wrong name before any work
+    window = runs.window(start, upto)
+    if window.table.empty:
+        raise InputError(
+            "no evaluation in the fitted range",
+            found=f"compute {runs.table['compute'].min():g} to {runs.table['compute'].max():g} {runs.compute.unit}",
+            expected=f"some between {start if start is not None else 0:g} and {upto if upto is not None else float('inf'):g}",
+        )
+    refused = {name: "no evaluation in the fitted range" for name in runs.names if name not in window.names}
+    refused |= screen(observe(window, floor))
+    usable = [name for name in window.names if force or name not in refused]
+    if not usable:
+        raise Withheld("no forecast: " + "; ".join(f"{name} {reason}" for name, reason in refused.items()))
+    observations = observe(fitted_part(runs, settings, refused), floor)
+    pooled = () if pool == "auto" and _several_bases(window) else pooled_parameters(pool, len(observations.recipes))
+
+    quiet: Report = report or (lambda stage, done, total: None)
+    main = sample_checked(observations, priors, pooled, seed=seed, stage="sampling", report=quiet)
+    groups = {f"/{name}": main.tree[name].to_dataset() for name in ("posterior", "sample_stats")}
+    independent_checks: list[Check] = []
+    if pooled:
+        apart = sample_checked(
+            observations, priors, (), seed=seed, stage="sampling, recipes apart", report=quiet
+        )
+        independent_checks = apart.checks
+        groups |= {
+            f"/independent/{name}": apart.tree[name].to_dataset() for name in ("posterior", "sample_stats")
+        }
+    return Fit(
+        runs=runs,
+        settings=settings,
+        pooled=pooled,
+        posterior=xr.DataTree.from_dict(groups),
+        checks=main.checks,
+        independent_checks=independent_checks,
+        refused=refused,
+        provenance={
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": {"python": platform.python_version()} | {name: _version(name) for name in _VERSIONS},
+            "data_sha256": runs.hash(),
+            "sampler": main.effort.to_dict(),
+        },
+    )
+
+
+def load(directory: str | Path) -> Fit:
+    """Read a fit written by `Fit.save`, also by earlier versions.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, comes from a later version, or was changed after it was written.
+    """
+    folder = Path(directory)
+    for name in _FILES:
+        if not (folder / name).is_file():
+            raise InputError("not a saved fit", where=folder, found=f"no {name}", fix="name the folder given to fit -o")
+    try:
+        summary = json.loads((folder / "fit.json").read_text())
+        file_format, files = summary["format"], summary["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError("damaged", where=folder / "fit.json", found=str(error), fix="run fit again") from error
+    if file_format > FORMAT:
+        raise InputError("written by a later rlforecast", where=folder, found=f"format {file_format}", expected=f"at most {FORMAT}", fix="update rlforecast")
+    for name, expected in files.items():
+        if _sha256(folder / name) != expected:
+            raise InputError("changed after the fit was saved", where=folder / name, fix="run fit again")
+    with xr.open_datatree(folder / "posterior.nc", engine="h5netcdf") as lazy:
+        posterior = lazy.load()
+    return Fit(
+        runs=Runs.load(folder / "runs.parquet"),
+        settings=Settings(**summary["settings"]),
+        pooled=tuple(summary["pooled"]),
+        posterior=posterior,
+        checks=[Check(**check) for check in summary["checks"]],
+        independent_checks=[Check(**check) for check in summary["independent_checks"]],
+        refused=summary["refused"],
+        provenance=summary["provenance"],
+    )
+
+
+def fitted_part(runs: Runs, settings: Settings, refused: Mapping[str, str]) -> Runs:
+    """Evaluations in the fitted range of the runs that were not refused (or all of them, if forced)."""
+    window = runs.window(settings.start, settings.upto)
+    if settings.forced:
+        return window
+    return window.select(name for name in window.names if name not in refused)
+
+
+def _several_bases(runs: Runs) -> bool:
+    return any(runs.table[column].nunique() > 1 for column in ("model", "task"))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,77 @@
+"""Do the data determine the ceiling, or does the prior? Convergence does not answer this."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forecast.inference.priors import PRIORS, get_priors
+from forecast.outlook.draws import LEVELS
+
+if TYPE_CHECKING:
+    from forecast.fits import Fit
+
+PRIOR_DRIVEN = 0.4
+"""Posterior sd / prior sd of the ceiling from which the prior is speaking."""
+
+SENSITIVE = 0.02
+"""Shift of the ceiling (fraction) under another prior that makes it not identified."""
+
+USABLE = 0.02
+"""Half-width (fraction) of the 90 % interval of a ceiling that can be used as a number."""
+
+_MINIMUM_WEIGHT_ESS = 200
+
+
+def ceiling_shift(fit: Fit, level: str, name: str) -> float:
+    """Shift of the ceiling's mean under the other prior on the ceiling, as a fraction.
+
+    Wide is compared with llm-rl and the reverse, by importance weights on the draws: the posterior depends on
+    that prior only through the population's centre (pooled) or the recipe's own gain (not pooled). NaN when too
+    few draws carry the weight.
+    """
+    from forecast.outlook.predict import curve_draws
+
+    here = get_priors(fit.settings.prior).gain
+    other = next(priors for key, priors in PRIORS.items() if key != fit.settings.prior).gain
+    draws = fit.draws
+    if "ceiling" in fit.pooled:
+        centre = here.mean + here.sd * draws["gain_mean_z"].to_numpy().ravel()
+    else:
+        recipe = fit.runs.recipes[name] if level == LEVELS[0] else name
+        centre = draws["recipe_gain"].sel(recipe=recipe).to_numpy().ravel()
+    log_weight = 0.5 * ((centre - here.mean) / here.sd) ** 2 - 0.5 * ((centre - other.mean) / other.sd) ** 2
+    weight = np.exp(log_weight - log_weight.max())
+    weight /= weight.sum()
+    if 1 / np.sum(weight**2) < _MINIMUM_WEIGHT_ESS:
+        return float("nan")
+    curve = curve_draws(fit, level, name)
+    assert curve is not None
+    return float(np.sum(weight * curve.ceiling) - curve.ceiling.mean())
+
+
+def verdict(
+    ceiling: np.ndarray, sd_ratio: float, shift: float, own_sd_ratio: float | None, scale: float
+) -> str:
+    """Say in words whether the ceiling is identified.
+
+    Parameters
+    ----------
+    ceiling : ndarray
+        Draws, as fractions.
+    sd_ratio, own_sd_ratio : float
+        Posterior sd / prior sd with and without what sibling recipes teach (None: nothing is pooled).
+    shift : float
+        See `ceiling_shift`.
+    scale : float
+        Length of the metric's scale, to print the half-width in its units.
+    """
+    half = float(np.diff(np.quantile(ceiling, [0.05, 0.95]))[0]) / 2
+    width = f"+-{half * scale:.3g} (90 % interval)"
+    if sd_ratio > PRIOR_DRIVEN:
+        return f"not identified: {width}, {sd_ratio:.0%} of the prior's sd is left"
+    if abs(shift) > SENSITIVE:
+        return f"not identified: another prior moves it by {shift * scale:+.3g}"
+    siblings = "" if own_sd_ratio is None or own_sd_ratio <= PRIOR_DRIVEN else ", through its siblings only"
+    return f"{'identified' if half <= USABLE else 'roughly known'}: {width}{siblings}"

@@ -1,0 +1,196 @@
+"""What to expect at a given compute, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from forecast.errors import InputError
+from forecast.inference.least_squares import LeastSquares, least_squares
+from forecast.inference.priors import drift_sd
+from forecast.outlook.draws import LEVELS, CurveDraws, recipe_draws, run_draws
+from forecast.outlook.reliability import run_warnings
+
+if TYPE_CHECKING:
+    from forecast.fits import Fit
+
+QUANTITIES = ("curve", "evaluation")
+QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
+POOLING_GAP = 0.01
+"""Pooled and independent forecasts further apart than this are flagged."""
+
+
+def predict(
+    fit: Fit,
+    at: Sequence[float],
+    *,
+    level: str = "run",
+    quantity: str = "curve",
+    names: Sequence[str] | None = None,
+    force: bool = False,
+) -> pd.DataFrame:
+    """Forecast at some compute.
+
+    Parameters
+    ----------
+    fit : Fit
+    at : sequence of float
+        Cumulative compute, in the fit's unit.
+    level : {"run", "recipe", "new_run"}
+        A fitted run, a recipe's mean curve, or a run of the recipe that has not been started.
+    quantity : {"curve", "evaluation"}
+        The true pass rate, or what one evaluation of the usual size would show.
+    names : sequence of str, optional
+        Runs (or recipes); default all.
+    force : bool
+        Answer although diagnostics failed; every row then carries the warning.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per name and compute: ``level, name, compute, unit, quantity, mean, sd, q05 ... q95`` (equal-tailed
+        quantiles, on the metric's scale), ``region`` (interpolation or extrapolation), ``times_fitted``
+        (compute / largest fitted compute), ``times_midpoint`` (compute / median midpoint), ``transitions``
+        (always ``excluded``: no jump or collapse beyond the data is allowed for), ``least_squares`` (the
+        incumbent's point forecast), ``independent`` (mean forecast when recipes learn nothing from each other;
+        NaN when nothing is pooled) and ``warning``.
+
+    Raises
+    ------
+    InputError
+        If a compute is not positive, or a level, quantity or name is unknown.
+    Withheld
+        If the sampler's diagnostics failed and `force` is false.
+    """
+    compute = _checked_compute(at)
+    for what, value, allowed in (("level", level, LEVELS), ("quantity", quantity, QUANTITIES)):
+        if value not in allowed:
+            raise InputError(f"unknown {what}", found=repr(value), expected=" | ".join(allowed))
+    known = curve_names(fit, level)
+    if names is not None and (missing := [name for name in names if name not in known]):
+        raise InputError(f"no such {level}", found=missing[0], expected=" | ".join(known))
+    if not force:
+        fit.require_passed()
+    rows = []
+    for name in names or known:
+        curve = curve_draws(fit, level, name)
+        assert curve is not None
+        apart = curve_draws(fit, level, name, independent=True)
+        rng = np.random.default_rng([fit.settings.seed, known.index(name)])
+        draws = values(fit, curve, compute, quantity, rng)
+        summary = _summary(draws)
+        metric = fit.runs.metric
+        summary["independent"] = np.nan if apart is None else metric.from_fraction(apart.curve(compute).mean(axis=0))
+        incumbent = incumbents(fit, level, name)
+        summary["least_squares"] = np.nan if incumbent is None else metric.from_fraction(incumbent.predict(compute))
+        summary["warning"] = [
+            "; ".join(part for part in (*run_warnings(fit, level, name), gap) if part)
+            for gap in _pooling_gap(fit, curve, apart, compute)
+        ]
+        rows.append(
+            summary.assign(
+                level=level,
+                name=name,
+                compute=compute,
+                unit=fit.runs.compute.unit,
+                quantity=quantity,
+                region=np.where(compute > curve.fitted_upto, "extrapolation", "interpolation"),
+                times_fitted=compute / curve.fitted_upto,
+                times_midpoint=compute / np.median(curve.midpoint),
+                transitions="excluded",
+            )
+        )
+    first = ["level", "name", "compute", "unit", "quantity", "mean", "sd", *(f"q{q * 100:02.0f}" for q in QUANTILES)]
+    rest = ["region", "times_fitted", "times_midpoint", "transitions", "least_squares", "independent", "warning"]
+    return pd.concat(rows, ignore_index=True)[first + rest]
+
+
+def curve_names(fit: Fit, level: str) -> list[str]:
+    """Names that can be forecast at a level."""
+    return list(fit.observations.runs if level == "run" else fit.observations.recipes)
+
+
+def members(fit: Fit, level: str, name: str) -> list[str]:
+    """Fitted runs behind a run or recipe."""
+    if level == "run":
+        return [name]
+    return [run for run in fit.observations.runs if fit.runs.recipes[run] == name]
+
+
+def curve_draws(fit: Fit, level: str, name: str, *, independent: bool = False) -> CurveDraws | None:
+    """Draws of one curve; None when the independent fit is asked for and there is none."""
+    posterior: xr.Dataset | None = fit.independent_draws if independent else fit.draws
+    if posterior is None:
+        return None
+    observations = fit.observations
+    runs = members(fit, level, name)
+    rng = np.random.default_rng([fit.settings.seed, LEVELS.index(level), curve_names(fit, level).index(name)])
+    at = [observations.runs.index(run) for run in runs]
+    upto = float(observations.fitted_upto[at].max())
+    drift = drift_sd(trials_per_evaluation(fit, runs))
+    if level == "run":
+        return run_draws(posterior, name, upto, drift, rng)
+    return recipe_draws(posterior, name, runs, upto, drift, rng, new_run=level == "new_run")
+
+
+def trials_per_evaluation(fit: Fit, runs: Sequence[str]) -> float:
+    """Bernoulli trials of a typical evaluation of these runs; inf where the log does not say."""
+    observations = fit.observations
+    at = np.isin(observations.run, [observations.runs.index(run) for run in runs])
+    inverse = float(np.median(observations.inverse_trials[at]))
+    return np.inf if inverse == 0 else 1 / inverse
+
+
+def values(
+    fit: Fit, curve: CurveDraws, compute: NDArray[np.float64], quantity: str, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draws of the curve or of evaluations, on the metric's scale, shape (S, points)."""
+    if quantity == "curve":
+        fractions = curve.curve(compute)
+    else:
+        fractions = curve.evaluation(compute, trials_per_evaluation(fit, fit.observations.runs), rng)
+    return fit.runs.metric.from_fraction(fractions)
+
+
+def incumbents(fit: Fit, level: str, name: str) -> LeastSquares | None:
+    """Least-squares fit to the evaluations of a run, or of all runs of a recipe together."""
+    observations = fit.observations
+    at = np.isin(observations.run, [observations.runs.index(run) for run in members(fit, level, name)])
+    reference = observations.log_reference[observations.recipe_of_run[observations.run[at]]]
+    compute = np.exp(observations.log_compute[at] + reference)
+    order = np.argsort(compute, kind="stable")
+    js = np.unique(observations.run[at])
+    floor = float(observations.floor[js].mean()) if observations.floor_known[js].all() else None
+    return least_squares(compute[order], observations.fraction[at][order], floor)
+
+
+def _summary(draws: NDArray[np.float64]) -> pd.DataFrame:
+    table = pd.DataFrame({"mean": draws.mean(axis=0), "sd": draws.std(axis=0)})
+    for q, row in zip(QUANTILES, np.quantile(draws, QUANTILES, axis=0), strict=True):
+        table[f"q{q * 100:02.0f}"] = row
+    return table
+
+
+def _pooling_gap(
+    fit: Fit, pooled: CurveDraws, apart: CurveDraws | None, compute: NDArray[np.float64]
+) -> list[str]:
+    if apart is None:
+        text = "the forecast without pooling did not converge and is not shown" if fit.pooled else ""
+        return [text] * len(compute)
+    gap = pooled.curve(compute).mean(axis=0) - apart.curve(compute).mean(axis=0)
+    return [
+        f"pooling with sibling recipes moves this by {g:+.3f}" if abs(g) > POOLING_GAP else "" for g in gap
+    ]
+
+
+def _checked_compute(at: Sequence[float]) -> NDArray[np.float64]:
+    compute = np.atleast_1d(np.asarray(at, dtype=float))
+    bad = ~(np.isfinite(compute) & (compute > 0))
+    if bad.any() or not len(compute):
+        raise InputError("compute to forecast at must be positive", found=list(map(float, compute)))
+    return compute
