@@ -245,12 +245,17 @@ def fit(
             expected=f"some between {start if start is not None else 0:g} and {upto if upto is not None else float('inf'):g}",
         )
     refused = {name: "no evaluation in the fitted range" for name in runs.names if name not in window.names}
-    refused |= screen(observe(window, floor))
-    usable = [name for name in window.names if force or name not in refused]
+    screened = observe(window, floor)
+    refused |= {
+        name: "no evaluation of the whole prompt set" for name in window.names if name not in screened.runs
+    }
+    refused |= screen(screened)
+    usable = [name for name in screened.runs if force or name not in refused]
     if not usable:
         raise Withheld("no forecast: " + "; ".join(f"{name} {reason}" for name, reason in refused.items()))
-    observations = observe(fitted_part(runs, settings, refused), floor)
-    pooled = () if pool == "auto" and _several_bases(window) else pooled_parameters(pool, len(observations.recipes))
+    fitted = fitted_part(runs, settings, refused)
+    observations = observe(fitted, floor)
+    pooled = () if pool == "auto" and _several_bases(fitted) else pooled_parameters(pool, len(observations.recipes))
 
     quiet: Report = report or (lambda stage, done, total: None)
     main = sample_checked(observations, priors, pooled, seed=seed, stage="sampling", report=quiet)
@@ -295,25 +300,33 @@ def load(directory: str | Path) -> Fit:
             raise InputError("not a saved fit", where=folder, found=f"no {name}", fix="name the folder given to fit -o")
     try:
         summary = json.loads((folder / "fit.json").read_text())
-        file_format, files = summary["format"], summary["files"]
+        file_format, files = int(summary["format"]), dict(summary["files"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError("damaged", where=folder / "fit.json", found=str(error), fix="run fit again") from error
     if file_format > FORMAT:
         raise InputError("written by a later rlforecast", where=folder, found=f"format {file_format}", expected=f"at most {FORMAT}", fix="update rlforecast")
-    for name, expected in files.items():
-        if _sha256(folder / name) != expected:
+    for name in _FILES[1:]:
+        if _sha256(folder / name) != files.get(name):
             raise InputError("changed after the fit was saved", where=folder / name, fix="run fit again")
+    try:
+        settings = Settings(**summary["settings"])
+        checks, independent_checks = (
+            [Check(**check) for check in summary[key]] for key in ("checks", "independent_checks")
+        )
+        pooled, refused, provenance = (summary[key] for key in ("pooled", "refused", "provenance"))
+    except (KeyError, TypeError) as error:
+        raise InputError("damaged", where=folder / "fit.json", found=str(error), fix="run fit again") from error
     with xr.open_datatree(folder / "posterior.nc", engine="h5netcdf") as lazy:
         posterior = lazy.load()
     return Fit(
         runs=Runs.load(folder / "runs.parquet"),
-        settings=Settings(**summary["settings"]),
-        pooled=tuple(summary["pooled"]),
+        settings=settings,
+        pooled=tuple(pooled),
         posterior=posterior,
-        checks=[Check(**check) for check in summary["checks"]],
-        independent_checks=[Check(**check) for check in summary["independent_checks"]],
-        refused=summary["refused"],
-        provenance=summary["provenance"],
+        checks=checks,
+        independent_checks=independent_checks,
+        refused=refused,
+        provenance=provenance,
     )
 
 

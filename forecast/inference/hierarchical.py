@@ -144,7 +144,9 @@ def build_model(runs: int, recipes: int) -> pm.Model:
             scale = pooled * spread + (1 - pooled) * prior[1]
             recipe = pm.Deterministic(f"recipe_{name}", value)
             pm.Potential(f"{name}_population", pm.logp(pm.Normal.dist(centre, scale), recipe).sum())
-            curve[name] = recipe[in_recipe] + seed_spread * pm.Normal(f"{name}_run_z", shape=runs)
+            ratio = pt.sqrt(seed_spread / within[0])
+            offset = within[0] * ratio * pm.Normal(f"{name}_run_z", 0, ratio, shape=runs)
+            curve[name] = recipe[in_recipe] + offset
         gain = pm.math.sigmoid(pm.Deterministic("gain", curve["gain"]))
         exponent = pm.Deterministic("exponent", pt.exp(curve["log_exponent"]))
         log_midpoint = pm.Deterministic("log_midpoint", curve["log_midpoint"])

@@ -110,7 +110,8 @@ def observe(runs: Runs, floor: str | float = "measured") -> Observations:
         log_reference=log_reference,
         run=run,
         log_compute=log_compute - log_reference[recipe_of_run[run]],
-        fraction=runs.metric.to_fraction(table["value"].to_numpy()),
+        # The table tolerates rounding beyond the ends of the scale.
+        fraction=np.clip(runs.metric.to_fraction(table["value"].to_numpy()), 0.0, 1.0),
         inverse_trials=1 / trials,
         first=first,
         distance=_distance(table["compute"], run),
@@ -127,15 +128,15 @@ def _floor(runs: Runs, name: str, floor: str | float) -> tuple[bool, float, floa
     if isinstance(floor, int | float):
         fraction = float(runs.metric.to_fraction(floor))
         if not 0 <= fraction <= 1:
-            zero, one = runs.metric.scale
-            raise InputError("floor outside the metric's scale", found=floor, expected=f"{zero:g} to {one:g}")
+            low, high = sorted(runs.metric.scale)
+            raise InputError("floor outside the metric's scale", found=floor, expected=f"{low:g} to {high:g}")
         return True, fraction, DECLARED_FLOOR_SE
     if floor not in ("measured", "latent"):
         raise InputError("unknown floor", found=repr(floor), expected="measured | latent | a number")
     measured = runs.floors.get(name)
     if floor == "latent" or measured is None:
         return False, 0.0, 1.0
-    fraction = float(runs.metric.to_fraction(measured.value))
+    fraction = float(np.clip(runs.metric.to_fraction(measured.value), 0.0, 1.0))
     trials = measured.trials or runs.metric.trials
     if trials is None:
         # An evaluation of unknown size is believed as one of 250 prompts.

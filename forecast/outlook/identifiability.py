@@ -65,12 +65,14 @@ def verdict(
     shift : float
         See `ceiling_shift`.
     scale : float
-        Length of the metric's scale, to print the half-width in its units.
+        Metric units per unit of pass rate, negative for an error rate.
     """
     half = float(np.diff(np.quantile(ceiling, [0.05, 0.95]))[0]) / 2
-    width = f"+-{half * scale:.3g} (90 % interval)"
+    width = f"+-{half * abs(scale):.3g} (90 % interval)"
     if sd_ratio > PRIOR_DRIVEN:
         return f"not identified: {width}, {sd_ratio:.0%} of the prior's sd is left"
+    if np.isnan(shift):
+        return "not identified: these draws cannot tell how far another prior would move it"
     if abs(shift) > SENSITIVE:
         return f"not identified: another prior moves it by {shift * scale:+.3g}"
     siblings = "" if own_sd_ratio is None or own_sd_ratio <= PRIOR_DRIVEN else ", through its siblings only"

@@ -41,7 +41,7 @@ def parameters(fit: Fit, *, level: str = "run", force: bool = False) -> pd.DataF
     if not force:
         fit.require_passed()
     metric = fit.runs.metric
-    scale = abs(metric.scale[1] - metric.scale[0])
+    scale = metric.scale[1] - metric.scale[0]
     rows = []
     for name in curve_names(fit, level):
         curve = curve_draws(fit, level, name)
@@ -77,7 +77,7 @@ def parameters(fit: Fit, *, level: str = "run", force: bool = False) -> pd.DataF
             if parameter == "ceiling":
                 own_ratio = None if apart is None else _contraction("ceiling", apart.ceiling, prior)[1]
                 shift = ceiling_shift(fit, level, name)
-                row["prior_sd"] *= scale
+                row["prior_sd"] *= abs(scale)
                 row["prior_shift"] = shift * scale
                 row["verdict"] = verdict(draws, row["sd_ratio"], shift, own_ratio, scale)
             rows.append(row)

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from forecast.errors import InputError
-from forecast.inference.least_squares import LeastSquares, least_squares
+from forecast.inference.least_squares import WIDE_CEILINGS, LeastSquares, least_squares
 from forecast.inference.priors import drift_sd
 from forecast.outlook.draws import LEVELS, CurveDraws, recipe_draws, run_draws
 from forecast.outlook.reliability import run_warnings
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 QUANTITIES = ("curve", "evaluation")
 QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
+GRID_POINTS = 9
+_ROUNDING = 1e-9  # relative; the fitted end goes through a logarithm and back
 POOLING_GAP = 0.01
 """Pooled and independent forecasts further apart than this are flagged."""
 
@@ -81,8 +83,9 @@ def predict(
         curve = curve_draws(fit, level, name)
         assert curve is not None
         apart = curve_draws(fit, level, name, independent=True)
-        rng = np.random.default_rng([fit.settings.seed, known.index(name)])
-        draws = values(fit, curve, compute, quantity, rng)
+        # Ends in a 1: NumPy pads seeds with zeros, so a shorter list would repeat the stream of `curve_draws`.
+        rng = np.random.default_rng([fit.settings.seed, LEVELS.index(level), known.index(name), 1])
+        draws = values(fit, curve, members(fit, level, name), compute, quantity, rng)
         summary = _summary(draws)
         metric = fit.runs.metric
         summary["independent"] = np.nan if apart is None else metric.from_fraction(apart.curve(compute).mean(axis=0))
@@ -99,7 +102,9 @@ def predict(
                 compute=compute,
                 unit=fit.runs.compute.unit,
                 quantity=quantity,
-                region=np.where(compute > curve.fitted_upto, "extrapolation", "interpolation"),
+                region=np.where(
+                    compute > curve.fitted_upto * (1 + _ROUNDING), "extrapolation", "interpolation"
+                ),
                 times_fitted=compute / curve.fitted_upto,
                 times_midpoint=compute / np.median(curve.midpoint),
                 transitions="excluded",
@@ -108,6 +113,20 @@ def predict(
     first = ["level", "name", "compute", "unit", "quantity", "mean", "sd", *(f"q{q * 100:02.0f}" for q in QUANTILES)]
     rest = ["region", "times_fitted", "times_midpoint", "transitions", "least_squares", "independent", "warning"]
     return pd.concat(rows, ignore_index=True)[first + rest]
+
+
+def grid_to(fit: Fit, to: float | None) -> list[float]:
+    """Log-spaced compute from the first fitted evaluation to `to`.
+
+    Raises
+    ------
+    InputError
+        If `to` does not lie beyond the first fitted evaluation.
+    """
+    first = float(fit.fitted.table["compute"].min())
+    if to is None or not np.isfinite(to) or to <= first:
+        raise InputError("--to must lie beyond the first fitted evaluation", found=to, expected=f"more than {first:g} {fit.runs.compute.unit}")
+    return [*(float(f"{c:.4g}") for c in np.geomspace(first, to, GRID_POINTS)[:-1]), float(to)]
 
 
 def curve_names(fit: Fit, level: str) -> list[str]:
@@ -147,13 +166,18 @@ def trials_per_evaluation(fit: Fit, runs: Sequence[str]) -> float:
 
 
 def values(
-    fit: Fit, curve: CurveDraws, compute: NDArray[np.float64], quantity: str, rng: np.random.Generator
+    fit: Fit,
+    curve: CurveDraws,
+    runs: Sequence[str],
+    compute: NDArray[np.float64],
+    quantity: str,
+    rng: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Draws of the curve or of evaluations, on the metric's scale, shape (S, points)."""
+    """Draws of the curve or of evaluations as large as those of `runs`, on the metric's scale, shape (S, points)."""
     if quantity == "curve":
         fractions = curve.curve(compute)
     else:
-        fractions = curve.evaluation(compute, trials_per_evaluation(fit, fit.observations.runs), rng)
+        fractions = curve.evaluation(compute, trials_per_evaluation(fit, runs), rng)
     return fit.runs.metric.from_fraction(fractions)
 
 
@@ -166,6 +190,8 @@ def incumbents(fit: Fit, level: str, name: str) -> LeastSquares | None:
     order = np.argsort(compute, kind="stable")
     js = np.unique(observations.run[at])
     floor = float(observations.floor[js].mean()) if observations.floor_known[js].all() else None
+    if floor is not None and floor >= WIDE_CEILINGS[-1]:
+        return None
     return least_squares(compute[order], observations.fraction[at][order], floor)
 
 
@@ -183,8 +209,10 @@ def _pooling_gap(
         text = "the forecast without pooling did not converge and is not shown" if fit.pooled else ""
         return [text] * len(compute)
     gap = pooled.curve(compute).mean(axis=0) - apart.curve(compute).mean(axis=0)
+    zero, one = fit.runs.metric.scale
     return [
-        f"pooling with sibling recipes moves this by {g:+.3f}" if abs(g) > POOLING_GAP else "" for g in gap
+        f"pooling with sibling recipes moves this by {g * (one - zero):+.3g}" if abs(g) > POOLING_GAP else ""
+        for g in gap
     ]
 
 

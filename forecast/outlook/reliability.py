@@ -51,7 +51,7 @@ def noise_over_expected(fit: Fit, run: str) -> float:
         level = np.clip(np.mean(y), 0.01, 0.99)
         expected = np.sqrt(level * (1 - level) * inverse)
     else:
-        differences = np.diff(y)
+        differences = np.diff(y) if len(y) > 1 else np.zeros(1)
         expected = max(float(np.median(np.abs(differences))) * 1.4826 / np.sqrt(2), 0.002)
     return float(noise / expected)
 
@@ -63,6 +63,8 @@ def surprise(fit: Fit, recipe: str) -> float:
         return 0.0
     own = apart["recipe_gain"].sel(recipe=recipe)
     others = [name for name in fit.observations.recipes if name != recipe]
+    if not others:
+        return 0.0
     centre = fit.draws["recipe_gain"].sel(recipe=others).mean("recipe")
     spread = fit.draws["gain_between_sd"]
     # Compared as ceilings: far out on the logit scale nothing is known, which is no surprise.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -31,6 +32,13 @@ class Accounts:
         for log, count in frame.loc[mask, LOG].value_counts().items():
             self.receipts[int(str(log))].drop(reason, int(count))
         return frame[~mask].reset_index(drop=True)
+
+    def dropped(self) -> Counter[str]:
+        """Return reason -> rows over all receipts."""
+        total: Counter[str] = Counter()
+        for receipt in self.receipts:
+            total.update(receipt.dropped)
+        return total
 
     def note(self, frame: pd.DataFrame, sentence: str) -> None:
         """Enter a sentence, once, in the receipt of the first log that `frame` draws on."""

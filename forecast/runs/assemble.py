@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from forecast.errors import InputError
-from forecast.runs import attempts, axes, checks, columns, series
+from forecast.runs import axes, checks, columns, series
 from forecast.runs.accounts import LOG, SOURCE, Accounts
 from forecast.runs.evaluations import finish
-from forecast.runs.readers.base import TIME, RawLog
+from forecast.runs.pieces import Piece, by_run, cut, in_order, text
+from forecast.runs.readers.base import RawLog
 from forecast.runs.spec import Column, MetricSpec, RunSpec, Spec
 from forecast.runs.table import ComputeAxis, Floor, Metric, Runs
-
-
-@dataclass
-class _Piece:
-    """Records of one run from one log."""
-
-    declared: RunSpec
-    log: int
-    records: pd.DataFrame
-    name: str
-    prefix: str
-    pooled: bool  # whether pieces of this name belong to one run
 
 
 def assemble(sources: Sequence[tuple[RunSpec, Sequence[RawLog]]], spec: Spec) -> Runs:
@@ -56,12 +44,12 @@ def assemble(sources: Sequence[tuple[RunSpec, Sequence[RawLog]]], spec: Spec) ->
         raise InputError("no logs to read")
     accounts = Accounts(log.receipt for log in logs)
     metric, metric_note = checks.choose_metric(logs, spec.metric)
-    pieces, choices = _pieces(sources, logs, spec, metric, accounts)
+    pieces, choices = cut(sources, logs, spec, metric, accounts)
     for note in (metric_note, checks.check_name(metric, spec.metric, logs[pieces[0].log].source)):
         accounts.note(pieces[0].records.head(1), note)
     parts: list[pd.DataFrame] = []
     floors: dict[str, Floor] = {}
-    for name, mine in _by_run(pieces).items():
+    for name, mine in by_run(pieces).items():
         for run, (rows, floor) in _read_run(name, mine, logs, choices, spec, metric, accounts).items():
             if rows.empty:
                 accounts.note(
@@ -75,7 +63,7 @@ def assemble(sources: Sequence[tuple[RunSpec, Sequence[RawLog]]], spec: Spec) ->
         raise InputError(
             f"no evaluation of {metric!r} is left",
             where=", ".join(sorted({str(log.source) for log in logs})[:3]),
-            found="; ".join(f"{n} rows: {r}" for r, n in _all_dropped(accounts).items()) or "no rows",
+            found="; ".join(f"{n} rows: {r}" for r, n in accounts.dropped().items()) or "no rows",
             fix="see `rlforecast inspect`",
         )
     return Runs(
@@ -100,13 +88,6 @@ def _compute(choices: dict[int, axes.Choice], spec: Spec) -> ComputeAxis:
     )
 
 
-def _all_dropped(accounts: Accounts) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for receipt in accounts.receipts:
-        total.update(receipt.dropped)
-    return total
-
-
 def _melted(log: RawLog, spec: Spec) -> RawLog:
     """Make a wide table long where that was declared; its values get the metric's name."""
     if spec.metric.wide is False:
@@ -129,159 +110,9 @@ def _melted(log: RawLog, spec: Spec) -> RawLog:
     return melt_wide(log, wide, x, spec.metric.column or "value")
 
 
-def _pieces(
-    sources: Sequence[tuple[RunSpec, Sequence[RawLog]]],
-    logs: list[RawLog],
-    spec: Spec,
-    metric: str,
-    accounts: Accounts,
-) -> tuple[list[_Piece], dict[int, axes.Choice]]:
-    """Cut the logs into the records of single runs."""
-    pieces: list[_Piece] = []
-    choices: dict[int, axes.Choice] = {}
-    number = 0
-    for declared, some in sources:
-        mine = range(number, number + len(some))
-        number += len(some)
-        holders = [i for i in mine if metric in logs[i].records]
-        if not holders:
-            first = logs[mine[0]]
-            raise columns.no_column(metric, first.records, first.source)
-        copies = _copied_logs([logs[i] for i in mine])
-        for i in mine:
-            log = logs[i]
-            frame = log.records.copy()
-            frame[LOG], frame[SOURCE] = i, str(log.source)
-            if i not in holders:
-                accounts.drop(frame, np.ones(len(frame), dtype=bool), f"log without column {metric!r}")
-                continue
-            if i - mine[0] in copies:
-                other = logs[mine[copies[i - mine[0]]]].source
-                accounts.drop(frame, np.ones(len(frame), dtype=bool), f"every row is repeated in {other}")
-                continue
-            frame = _where(frame, declared.where, log, accounts)
-            if frame.empty:
-                continue
-            step = columns.step_column(frame, log, spec.compute.step)
-            choices[i] = axes.choose(frame, step, spec.compute, log.source)
-            accounts.note(frame, choices[i].note)
-            pieces += _split(frame, declared, i, log)
-    if not pieces:
-        raise InputError(
-            "no row is left",
-            found="; ".join(f"{n} rows: {r}" for r, n in _all_dropped(accounts).items()),
-            fix="check --where",
-        )
-    if len({c.unit for c in choices.values()}) > 1:
-        listed = [f"{logs[i].source}: {' + '.join(c.columns)} in {c.unit}" for i, c in choices.items()]
-        raise InputError("runs in different compute units cannot be fitted together", found="; ".join(listed))
-    return pieces, choices
-
-
-def _copied_logs(logs: list[RawLog]) -> dict[int, int]:
-    """Return log -> log that repeats all of its rows, as the state files of later checkpoints do.
-
-    Rows must hold measured numbers: two dead runs that log nothing but zeros are no copies.
-    """
-    if len(logs) < 2:
-        return {}
-    prints = [attempts.fingerprints(log.records) for log in logs]
-    plain = [i for i, log in enumerate(logs) if not _distinctive(log.records)]
-    owner = np.concatenate([np.full(len(p), i) for i, p in enumerate(prints)])
-    copies = attempts.repeated_attempts(owner, [p for some in prints for p in some])
-    return {i: other for i, other in copies.items() if i not in plain}
-
-
-def _distinctive(records: pd.DataFrame) -> bool:
-    data = (
-        records.drop(columns=list(columns.BOOKKEEPING), errors="ignore")
-        .select_dtypes("number")
-        .to_numpy(dtype=float)
-    )
-    broken = data[np.isfinite(data) & (data != np.round(data, 2))]
-    return len(np.unique(broken)) >= 3
-
-
-def _where(frame: pd.DataFrame, conditions: list[str], log: RawLog, accounts: Accounts) -> pd.DataFrame:
-    for condition in conditions:
-        column, _, wanted = (part.strip() for part in condition.partition("="))
-        if column not in frame:
-            raise columns.no_column(column, frame, f"{log.source}, filter {condition}")
-        cells = frame[column]
-        match = (cells.astype(str) == wanted).to_numpy()
-        number = pd.to_numeric(pd.Series([wanted]), errors="coerce").iloc[0]
-        if pd.api.types.is_numeric_dtype(cells) and not np.isnan(number):
-            match |= (cells == number).to_numpy(dtype=bool, na_value=False)
-        if not match.any():
-            values = list(dict.fromkeys(cells.dropna().astype(str)))[:8]
-            raise InputError(
-                f"no row has {condition}", where=log.source, found=f"{column}: {', '.join(values) or 'blank'}"
-            )
-        frame = accounts.drop(frame, ~match, f"not {column}={wanted}")
-    return frame
-
-
-def _split(frame: pd.DataFrame, declared: RunSpec, index: int, log: RawLog) -> list[_Piece]:
-    by = declared.split_by or ([log.run] if log.run else [])
-    if not by:
-        name = declared.name or log.name
-        return [_Piece(declared, index, frame, name, log.name, declared.one_run)]
-    for column in by:
-        if column not in frame:
-            raise columns.no_column(column, frame, log.source)
-    label = frame[by].map(_text).agg("/".join, axis=1)
-    if declared.name:
-        label = declared.name + "/" + label
-    return [
-        _Piece(declared, index, part.reset_index(drop=True), str(name), log.name, declared.one_run)
-        for name, part in frame.groupby(label, sort=False)
-    ]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:g}"
-    return str(value)
-
-
-def _by_run(pieces: list[_Piece]) -> dict[str, list[_Piece]]:
-    """Group the pieces of each run; runs of one name in different logs are told apart by the log's name."""
-    groups: dict[tuple[int, int, str], list[_Piece]] = {}
-    for piece in pieces:
-        groups.setdefault((id(piece.declared), -1 if piece.pooled else piece.log, piece.name), []).append(
-            piece
-        )
-    taken = Counter(mine[0].name for mine in groups.values())
-    named: dict[str, list[_Piece]] = {}
-    for mine in groups.values():
-        first = mine[0]
-        name = first.name
-        if taken[name] > 1 and first.prefix != name:
-            name = f"{first.prefix}/{name}"
-        base, k = name, 2
-        while name in named:
-            name, k = f"{base}#{k}", k + 1
-        named[name] = mine
-    return named
-
-
-def _in_order(mine: list[_Piece], logs: list[RawLog], accounts: Accounts) -> list[_Piece]:
-    """Order the pieces of a run by time where all of them carry it, else leave them as listed."""
-    if len(mine) < 2:
-        return mine
-    starts = [p.records[TIME].min() if TIME in p.records else np.nan for p in mine]
-    timed = bool(np.isfinite(starts).all())
-    order = [mine[i] for i in np.argsort(starts, kind="stable")] if timed else mine
-    how = "by the time of their first record" if timed else "as listed (not all of them carry a time)"
-    listed = ", ".join(logs[p.log].source.name for p in order)
-    for piece in order:
-        accounts.note(piece.records.head(1), f"one run in {len(mine)} files, ordered {how}: {listed}")
-    return order
-
-
 def _read_run(
     name: str,
-    mine: list[_Piece],
+    mine: list[Piece],
     logs: list[RawLog],
     choices: dict[int, axes.Choice],
     spec: Spec,
@@ -289,7 +120,7 @@ def _read_run(
     accounts: Accounts,
 ) -> dict[str, tuple[pd.DataFrame, Floor | None]]:
     """Read one run (or its attempts as runs of their own)."""
-    mine = _in_order(mine, logs, accounts)
+    mine = in_order(mine, logs, accounts)
     declared, axis = mine[0].declared, choices[mine[0].log]
     frames = []
     steps: list[str | None] = []
@@ -363,18 +194,18 @@ def _labels(name: str, frame: pd.DataFrame, declared: RunSpec) -> dict[str, Any]
         if values.nunique() > 1:
             raise InputError(
                 f"run {name!r} has several values of {key}",
-                where=f"{frame['source'].iloc[0]}, column {given.column}",
-                found=", ".join(map(_text, values.unique()[:6])),
+                where=f"{frame[SOURCE].iloc[0]}, column {given.column}",
+                found=", ".join(map(text, values.unique()[:6])),
                 expected=f"one {key} per run",
                 fix=f"name the runs apart: --run {given.column} (split_by)",
             )
         if len(values) and key == "seed":
             number = pd.to_numeric(values.iloc[:1], errors="coerce").iloc[0]
             if not float(number).is_integer():
-                raise InputError("seed is no whole number", where=f"run {name}", found=_text(values.iloc[0]))
+                raise InputError("seed is no whole number", where=f"run {name}", found=text(values.iloc[0]))
             labels[key] = int(number)
         elif len(values):
-            labels[key] = _text(values.iloc[0])
+            labels[key] = text(values.iloc[0])
     return labels
 
 
@@ -389,7 +220,7 @@ def _strata(shared: series.Series, spec: Spec, accounts: Accounts) -> pd.DataFra
         blank = frame[stratum].isna()
         classes = [(None, frame[blank])] if blank.any() else []
         named = frame[~blank]
-        classes += [(str(c), part) for c, part in named.groupby(named[stratum].map(_text), sort=False)]
+        classes += [(str(c), part) for c, part in named.groupby(named[stratum].map(text), sort=False)]
     done, clock = [], None
     for label, part in classes:
         one = replace(shared, frame=part.reset_index(drop=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -200,6 +201,17 @@ def cumulative(
         )
     if np.nanmin(values) < 0:
         raise InputError(f"compute column {name!r} is negative", where=where, found=f"{np.nanmin(values):g}")
+    if (
+        np.nanmin(values) > 1e8
+        and re.search("time|date|stamp", name.lower())
+        and not (spec.cumulate or spec.offset)
+    ):
+        raise InputError(
+            f"compute column {name!r} is a time of day, not compute spent",
+            where=where,
+            found=f"{np.nanmin(values):.10g} onwards",
+            fix="choose elapsed time, or set [compute] offset to minus the start of the run (in the unit)",
+        )
     if spec.cumulate:
         total, notes = _summed(values, step, name, where)
     else:

@@ -111,7 +111,7 @@ def check_values(
     slack = 1e-9 * (high - low)
     off = (values < low - slack) | (values > high + slack)
     if off.any():
-        percent = (low, high) == (0, 1) and values.min() >= 0 and values.max() <= 100
+        percent = (low, high) == (0, 1) and columns.looks_like_percent(column, values)
         first = int(np.flatnonzero(off)[0])
         raise InputError(
             "looks like percent, not a fraction" if percent else "value outside the declared scale",

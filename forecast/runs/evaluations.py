@@ -42,6 +42,13 @@ def finish(
     where = rows[SOURCE].iloc[0] if len(rows) else f"run {series.run}"
     checks.check_values(rows[VALUE].to_numpy(dtype=float), rows, series.metric, metric, where)
     rows = rows.assign(trials=_trials(rows, metric, where))
+    classed = rows["stratum"].notna()
+    if metric.trials is None and metric.prompts is not None and classed.any() and not classed.all():
+        rows.loc[classed, "trials"] = pd.NA
+        accounts.note(
+            rows,
+            "prompts is the size of the whole set: trials of the prompt classes need a trials column",
+        )
     # A value on training prompts at step 0 may be that of the first batch trained on; a held-out one is not.
     step_0 = (rows[STEP] == 0) & (series.has_step and metric.split != "train")
     before = (rows["compute"].fillna(0) == 0) | step_0
@@ -86,13 +93,16 @@ def finish(
             floors[None] = _mean_floor(list(floors.values()))
         table = pd.concat([table, overall], ignore_index=True)
     elif len(floors) > (None in floors):
-        classed = (before & rows["stratum"].notna()).to_numpy()
-        accounts.drop(rows, classed, "evaluation of a prompt class before training")
+        early = (before & rows["stratum"].notna()).to_numpy()
+        accounts.drop(rows, early, "evaluation of a prompt class before training")
     if table.empty:
-        before_only = np.ones(len(rows), dtype=bool)
-        accounts.drop(rows, before_only, "of a run without an evaluation after training began")
-    floor = Floor(declared_floor) if declared_floor is not None else floors.get(None)
-    return table, floor
+        gone, reason = np.ones(len(rows), dtype=bool), "of a run without an evaluation after training began"
+    elif declared_floor is not None:
+        gone, reason = (before & rows["stratum"].isna()).to_numpy(), "replaced by the declared floor"
+    else:
+        return table, floors.get(None)
+    accounts.drop(rows, gone, reason)
+    return table, floors.get(None) if declared_floor is None else Floor(declared_floor)
 
 
 def _trials(rows: pd.DataFrame, metric: MetricSpec, where: object) -> pd.Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from os import PathLike
@@ -143,6 +144,7 @@ def inspect_paths(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) ->
     """
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     sources: list[SourceView] = []
+    logs: list[RawLog] = []
     skipped: dict[str, str] = {}
     errors: list[InputError] = []
     for path in map(Path, several):
@@ -150,12 +152,18 @@ def inspect_paths(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) ->
             if path.is_file() and is_run_table(path):
                 sources.append(_view_table(path))
                 continue
-            logs = _logs(path)
+            logs += _logs(path)
         except InputError as error:
             errors.append(error)
             skipped[str(path)] = str(error)
-            continue
-        sources += [inspect_log(log) for log in logs]
+    views = [judge(log) for log in logs]
+    # Logs of one experiment share their metric: the candidate that most of them hold goes first.
+    holders = Counter(y.name for view in views for y in view.y)
+    for view, log in zip(views, logs, strict=True):
+        view.y.sort(key=lambda y: _rank(y, holders[y.name]))
+        _try(view, log)
+        view.warnings = _warnings(view)
+    sources += views
     if not sources:
         raise errors[0] if errors else InputError("no path given", fix="name log files or a folder")
     return Inspection(sources, skipped)
@@ -168,8 +176,8 @@ def _logs(path: Path) -> list[RawLog]:
     return [log for run in spec.run for log in logs_of(run, spec.folder)]
 
 
-def inspect_log(log: RawLog) -> SourceView:
-    """Judge the columns of one log and try to read it with the best candidate."""
+def judge(log: RawLog) -> SourceView:
+    """Judge the columns of one log."""
     records = log.records
     view = SourceView(str(log.source), log.format, log.name, log.receipt.to_dict())
     view.step = columns.step_column(records, log, None)
@@ -196,9 +204,6 @@ def inspect_log(log: RawLog) -> SourceView:
             view.x.append(
                 CandidateX(column, unit, nature, len(finite), float(finite.min()), float(finite.max()))
             )
-    view.y.sort(key=_rank)
-    _try(view, log)
-    view.warnings = _warnings(view)
     return view
 
 
@@ -222,11 +227,18 @@ def _scale(column: str, finite: np.ndarray) -> tuple[float, float] | None:
     return (0.0, 100.0) if columns.looks_like_percent(column, finite) else None
 
 
-def _rank(candidate: CandidateY) -> tuple[bool, bool, bool, int, int, int]:
+def _rank(candidate: CandidateY, holders: int) -> tuple[bool | int, ...]:
     """Held-out rates first, then those of an unnamed split, then what must be declared; short names first."""
     held_out = candidate.split in ("validation", "test")
     name = (candidate.name.count("/"), len(candidate.name))
-    return (bool(candidate.why_not), not held_out, candidate.scale is None, -candidate.values, *name)
+    return (
+        bool(candidate.why_not),
+        not held_out,
+        candidate.scale is None,
+        -holders,
+        -candidate.values,
+        *name,
+    )
 
 
 def declared(candidate: CandidateY) -> dict[str, Any]:
@@ -341,7 +353,7 @@ def _warnings(view: SourceView) -> list[str]:
                 f"{y.name!r} stays at {y.low:.2f}-{y.high:.2f}: if guessing scores that, declare chance"
             )
     for x in view.x:
-        if x.nature == "resets":
+        if x.nature == "resets" and x.unit != "steps":
             found.append(f"{x.name!r} starts anew within the log: its segments will be chained")
     restarted = [note for note in view.receipt["notes"] if " attempts, " in note]
     found += [f"restarts: {note}" for note in restarted]

@@ -184,7 +184,13 @@ def _resolve(series: Series, accounts: Accounts) -> pd.DataFrame:
         copies = attempts.repeated_attempts(number, attempts.fingerprints(frame.drop(columns=[LOG])))
         copied = np.isin(number, list(copies))
         frame = accounts.drop(frame, copied, "exact copy of rows logged elsewhere")
-        step, number = step[~copied], pd.factorize(number[~copied], sort=True)[0]
+        number = number[~copied]
+        # A relaunch that never came to an evaluation has nothing to put in the place of what was measured.
+        evaluated = evaluated[~copied]
+        idle = number > (number[evaluated].max() if evaluated.any() else number.max())
+        frame = accounts.drop(frame, idle, "of a later attempt without an evaluation")
+        step = step[~copied][~idle]
+        number = pd.factorize(number[~idle], sort=True)[0]
         keep = attempts.keep_rows(step, number, series.rule)
         accounts.note(
             frame,

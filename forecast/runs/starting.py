@@ -1,4 +1,4 @@
-"""A commented ``runs.toml`` to start from, and the tables that ``rlforecast inspect`` prints."""
+"""A commented ``runs.toml`` to start from."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forecast.errors import InputError
 from forecast.runs import axes
 from forecast.runs.inspection import CandidateY, Inspection, SourceView, declared
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SEED = re.compile(r"[_\-/]*(?:seed|s)[_\-]?(\d{1,6})$", re.IGNORECASE)
 
@@ -135,58 +131,3 @@ def _path(source: str, folder: Path | None) -> str:
 def _toml(text: str) -> str:
     # JSON strings are TOML basic strings, but for DEL, which JSON leaves as it is.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def render(inspection: Inspection, console: Console) -> None:
-    """Print an inspection as tables: sources, candidate axes, and what should be read before going on."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    def table(title: str, *headings: str) -> Table:
-        made = Table(title=title, title_justify="left", pad_edge=False, show_edge=False)
-        for heading in headings:
-            made.add_column(heading, overflow="fold")
-        return made
-
-    sources = table("Sources", "source", "format", "rows", "kept", "run", "evaluations", "compute", "value")
-    for source in inspection.sources:
-        counts = (str(source.receipt["rows_read"]), str(source.receipt["rows_kept"]))
-        head = (escape(source.source), source.format, *counts)
-        if not source.runs:
-            sources.add_row(*head, escape(source.problem), "", "", "")
-        for run in source.runs:
-            span = f"{run.compute[0]:.4g} to {run.compute[1]:.4g} {source.unit}"
-            floor = "" if run.floor is None else f"{run.floor:.4g} at 0, "
-            value = f"{floor}{run.first:.4g} to {run.last:.4g}"
-            sources.add_row(*head, escape(run.name), str(run.evaluations), span, value)
-            head = ("", "", "", "")
-    console.print(sources)
-    ys: dict[str, list[CandidateY]] = {}
-    for source in inspection.sources:
-        for y in source.y:
-            ys.setdefault(y.name, []).append(y)
-    outcomes = table(
-        "Candidates for y (--metric)", "column", "logs", "values", "range", "kind", "split", "why not"
-    )
-    for name, some in ys.items():
-        values = f"{min(y.low for y in some):.4g} to {max(y.high for y in some):.4g}"
-        why = "; ".join(dict.fromkeys(y.why_not for y in some if y.why_not))
-        count, total = str(len(some)), str(sum(y.values for y in some))
-        outcomes.add_row(escape(name), count, total, values, some[0].kind, some[0].split or "not named", why)
-    console.print(outcomes)
-    xs = table("Candidates for x (--compute)", "column", "logs", "unit", "nature", "range")
-    for name in dict.fromkeys(x.name for s in inspection.sources for x in s.x):
-        same = [x for s in inspection.sources for x in s.x if x.name == name]
-        nature = ", ".join(dict.fromkeys(x.nature for x in same))
-        span = f"{min(x.low for x in same):.4g} to {max(x.high for x in same):.4g}"
-        xs.add_row(escape(name), str(len(same)), same[0].unit or "?", nature, span)
-    console.print(xs)
-    for source in inspection.sources:
-        notes = [f"left out: {n} rows, {reason}" for reason, n in source.receipt["dropped"].items()]
-        notes += [n for n in source.receipt["notes"] if " attempts, " not in n] + source.warnings
-        if notes:
-            console.print(f"{escape(source.source)}:", style="bold")
-            for note in notes:
-                console.print(f"  - {escape(note)}")
-    for path, reason in inspection.skipped.items():
-        console.print(f"skipped {escape(path)}: {escape(reason)}", style="yellow")

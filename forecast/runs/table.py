@@ -74,6 +74,9 @@ class Metric:
             raise InputError("metric scale needs two different finite numbers", found=list(self.scale))
         if not 0 <= self.chance < 1:
             raise InputError("chance must be a fraction", found=self.chance, expected="0 <= chance < 1")
+        for what in ("prompts", "samples_per_prompt"):
+            if (size := getattr(self, what)) is not None and size < 1:
+                raise InputError(f"{what} must be at least 1", found=size)
 
     @property
     def trials(self) -> int | None:
@@ -270,14 +273,31 @@ def _normalise(table: pd.DataFrame) -> pd.DataFrame:
         table["recipe"] = table["run"]
     for column, dtype in _DTYPES.items():
         values = table[column] if column in table else pd.Series(pd.NA, index=table.index)
-        table[column] = values.astype(dtype)
+        try:
+            table[column] = values.astype(dtype)
+        except (ValueError, TypeError) as error:
+            raise _unreadable(table, column, dtype) from error
     table = table[list(COLUMNS)]
     return table.sort_values(["run", "stratum", "compute"], kind="stable").reset_index(drop=True)
 
 
+def _unreadable(table: pd.DataFrame, column: str, dtype: str) -> InputError:
+    """Name the first row of `column` that is not of its type."""
+    numbers = pd.to_numeric(table[column], errors="coerce").astype(float)
+    bad = numbers.isna() & table[column].notna()
+    if dtype == "Int64":
+        bad |= numbers.notna() & (numbers % 1 != 0)
+    row = table[bad].iloc[0] if bad.any() else table.iloc[0]
+    return InputError(
+        f"{column} is not {'a whole number' if dtype == 'Int64' else 'a number'}",
+        where=_where(row),
+        found=repr(row[column]),
+    )
+
+
 def _where(row: pd.Series) -> str:
-    parts = [] if pd.isna(row["source"]) else [str(row["source"])]
-    if not pd.isna(row["source_row"]):
+    parts = [] if pd.isna(row.get("source")) else [str(row["source"])]
+    if not pd.isna(row.get("source_row")):
         parts.append(f"row {row['source_row']}")
     return ", ".join([*parts, f"run {row['run']}"])
 
@@ -296,6 +316,10 @@ def _check_value(value: float, metric: Metric, where: str) -> None:
 
 
 def _check_table(table: pd.DataFrame, metric: Metric) -> None:
+    for column in ("run", "recipe"):
+        if (bad := table[column].isna().to_numpy()).any():
+            row = table[bad].iloc[0]
+            raise InputError(f"{column} has no name", where=_where(row), found=f"compute {row['compute']:g}")
     for column in ("compute", "value"):
         bad = ~np.isfinite(table[column].to_numpy(dtype=float))
         if bad.any():

@@ -1,0 +1,78 @@
+"""The ``rlforecast`` command: composes the command groups and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from forecast.cli import COMMANDS
+from forecast.errors import ForecastError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="rlforecast")
+def rlforecast() -> None:
+    """Forecast RL training of language models from run logs, with intervals that mean what they say.
+
+    \b
+    rlforecast demo                              the whole job on published runs, in two minutes
+    rlforecast inspect logs/                     what is in my logs?
+    rlforecast fit logs/ --metric acc -o fit     fit what has been run
+    rlforecast predict fit --at 16000            what would more compute buy?
+
+    Exit codes: 0 done, 1 forecast withheld (diagnostics failed or the data cannot carry one), 2 bad input.
+    """
+
+
+@click.command()
+@click.option("-o", "--output", "directory", type=click.Path(path_type=Path), default=Path("rlforecast-demo"), show_default=True, metavar="DIR")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier demo in DIR.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+def demo(directory: Path, overwrite: bool, seed: int) -> None:
+    """Fit the first 8,000 GPU-hours of eleven published runs, forecast the rest, and score the forecast.
+
+    Data: the long runs of Khatri et al. 2025 (ScaleRL), read off the paper's figures. Writes a figure, an HTML
+    page, a table and the fit.
+    """
+    from forecast.terminal import messages, progress_reporter
+    from studies.demo import run_demo
+
+    console = messages()
+    with progress_reporter(console) as report:
+        run_demo(directory, overwrite=overwrite, seed=seed, console=console, report=report)
+
+
+for command in (*COMMANDS, demo):
+    rlforecast.add_command(command)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        code = rlforecast.main(standalone_mode=False)
+        sys.stdout.flush()
+    except ForecastError as error:
+        _fail(str(error), error.exit_code)
+    except click.exceptions.Exit as exit_request:
+        code = exit_request.exit_code
+    except click.ClickException as error:
+        _fail(error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted, nothing was written", 130)
+    except BrokenPipeError:
+        # The reader of stdout has gone (`| head`): not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo("rlforecast: " + " ".join(message.split()), err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()
