@@ -1,6 +1,6 @@
 import pytest
-
 from fits_by_hand import fit_by_hand
+
 from forecast.fits import Fit
 
 

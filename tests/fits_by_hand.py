@@ -56,7 +56,11 @@ def hand_runs(
         metric=metric,
         compute=axis or ComputeAxis("gpu_hours", "sum of time_per_step × 0.0222"),
         floors={run: Floor(metric.from_fraction(FLOOR)) for run in recipe_of},
-        receipts=(Receipt("points.csv", "csv", rows_read=len(compute) * len(recipe_of) + 3, dropped={"no value": 3}),),
+        receipts=(
+            Receipt(
+                "points.csv", "csv", rows_read=len(compute) * len(recipe_of) + 3, dropped={"no value": 3}
+            ),
+        ),
     )
 
 
@@ -121,7 +125,9 @@ def fit_by_hand(
             "log_exponent": normal(np.log(EXPONENT), 0.05),
             "log_midpoint": normal(np.log(MIDPOINT), 0.05),
         }
-        per_recipe = {f"recipe_{name}": (("chain", "draw", "recipe"), value) for name, value in recipe.items()}
+        per_recipe = {
+            f"recipe_{name}": (("chain", "draw", "recipe"), value) for name, value in recipe.items()
+        }
         of_run = {name: value[:, :, recipe_of_run] for name, value in recipe.items()}
         per_run = {
             "floor": np.full(of_run["gain"].shape, FLOOR),

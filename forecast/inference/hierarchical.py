@@ -18,6 +18,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from forecast.inference.observations import Observations
 from forecast.inference.priors import Normal, Priors
@@ -45,6 +46,7 @@ class Effort:
 EFFORT = Effort()
 ESCALATED = Effort(tune=2000, draws=4000, target_accept=0.98)
 
+_STEP = 0.3  # scale of the sampler's coordinates that evaluations determine well; keeps first guesses close
 _CURVE = ("gain", "log_exponent", "log_midpoint")
 _POOLED_AS = {"gain": "ceiling", "log_exponent": "exponent", "log_midpoint": "midpoint"}
 
@@ -102,7 +104,7 @@ def sample(
         progress_bar=False,
         progress_callback=callback,
     )
-    return _named(tree, observations)
+    return _named(tree, observations, np.random.default_rng(seed))
 
 
 @cache
@@ -121,17 +123,20 @@ def build_model(runs: int, recipes: int) -> pm.Model:
     with pm.Model() as model:
         data = {name: pm.Data(name, value) for name, value in placeholder.items()}
         in_recipe = data["recipe_of_run"]
-        made = pm.Flat("made_z", shape=recipes)
-        left = pm.Flat("left_z", shape=recipes)
-        log_exponent = pm.Flat("exponent_z", shape=recipes, initval=np.full(recipes, 0.6))
-        recipe_curve = {
+        made = data["made_guess"] + _STEP * pm.Flat("made_z", shape=recipes)
+        log_exponent = data["log_exponent_prior"][0] + _STEP * pm.Flat("exponent_z", shape=recipes)
+        left_z = pm.Flat("left_z", shape=recipes)
+        # On a plateau the midpoint is known relative to 1 / exponent only: scale that side with the exponent.
+        left = pt.softplus(left_z) - pt.exp(log_exponent) * pt.softplus(-left_z)
+        mean_of_runs = {
             "gain": pt.logaddexp(made + pt.softplus(left), left),
             "log_exponent": log_exponent,
             "log_midpoint": -(made + pt.softplus(-left)) * pt.exp(-log_exponent),
         }
-        pm.Potential("volume", -log_exponent.sum())
+        stretch = pm.math.sigmoid(left_z) + pt.exp(log_exponent) * pm.math.sigmoid(-left_z)
+        pm.Potential("volume", (pt.log(stretch) - log_exponent).sum())
         curve = {}
-        for name, value in recipe_curve.items():
+        for name, value in mean_of_runs.items():
             prior = data[f"{name}_prior"]
             between = data[f"{name}_between"]
             within = data[f"{name}_within"]
@@ -142,11 +147,15 @@ def build_model(runs: int, recipes: int) -> pm.Model:
             # Without pooling the population's parameters are not used: they keep their prior.
             centre = prior[0] + pooled * prior[1] * mean
             scale = pooled * spread + (1 - pooled) * prior[1]
-            recipe = pm.Deterministic(f"recipe_{name}", value)
-            pm.Potential(f"{name}_population", pm.logp(pm.Normal.dist(centre, scale), recipe).sum())
+            pm.Deterministic(f"{name}_centre", centre)
+            pm.Deterministic(f"{name}_scale", scale)
+            pm.Deterministic(f"{name}_mean_of_runs", value)
+            sd = pt.sqrt(scale**2 + seed_spread**2 / data["runs_of_recipe"])
+            pm.Potential(f"{name}_population", pm.logp(pm.Normal.dist(centre, sd), value).sum())
+            # Half centred: good both for runs that their data determine and for those that only siblings do.
             ratio = pt.sqrt(seed_spread / within[0])
-            offset = within[0] * ratio * pm.Normal(f"{name}_run_z", 0, ratio, shape=runs)
-            curve[name] = recipe[in_recipe] + offset
+            z = pm.Normal(f"{name}_run_z", 0, ratio, shape=runs)
+            curve[name] = value[in_recipe] + within[0] * ratio * (z - data["same_recipe"] @ z)
         gain = pm.math.sigmoid(pm.Deterministic("gain", curve["gain"]))
         exponent = pm.Deterministic("exponent", pt.exp(curve["log_exponent"]))
         log_midpoint = pm.Deterministic("log_midpoint", curve["log_midpoint"])
@@ -213,6 +222,9 @@ def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, .
 
     data: dict[str, Any] = {
         "recipe_of_run": observations.recipe_of_run,
+        "made_guess": _made_guess(observations),
+        "runs_of_recipe": np.bincount(observations.recipe_of_run).astype(float),
+        "same_recipe": _averaging(observations.recipe_of_run),
         "run": observations.run,
         "log_compute": observations.log_compute,
         "fraction": observations.fraction,
@@ -236,6 +248,26 @@ def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, .
     data["floor_group"] = observations.recipe_of_run * ("ceiling" not in pooled)
     data["floor_within"] = np.float64(priors.latent_floor_within)
     return data
+
+
+def _averaging(recipe_of_run: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Matrix (J, J) that replaces each run's value by the mean over the runs of its recipe."""
+    same = (recipe_of_run[:, None] == recipe_of_run).astype(float)
+    return same / same.sum(axis=1, keepdims=True)
+
+
+def _made_guess(observations: Observations) -> NDArray[np.float64]:
+    """Logit of the gain that each recipe has made by its last evaluations: where chains start."""
+    guess = np.zeros(len(observations.recipes))
+    for r in range(len(guess)):
+        runs = np.flatnonzero(observations.recipe_of_run == r)
+        own = np.isin(observations.run, runs)
+        late = own & (observations.log_compute >= np.median(observations.log_compute[own]))
+        known = observations.floor_known[runs]
+        floor = observations.floor[runs][known].mean() if known.any() else 0.8 * observations.fraction[own].min()
+        gain = (observations.fraction[late].mean() - floor) / (1 - floor)
+        guess[r] = logit(np.clip(gain, 0.02, 0.98))
+    return guess
 
 
 def _placeholder(runs: int, recipes: int) -> dict[str, Any]:
@@ -265,8 +297,8 @@ def _placeholder(runs: int, recipes: int) -> dict[str, Any]:
     return _model_data(observations, get_priors("wide"), ())
 
 
-def _named(tree: xr.DataTree, observations: Observations) -> xr.DataTree:
-    """Put names and absolute compute on the draws and leave out the sampler's own coordinates (`*_z`)."""
+def _named(tree: xr.DataTree, observations: Observations, rng: np.random.Generator) -> xr.DataTree:
+    """Put names and absolute compute on the draws, and draw the recipes given the means of their runs."""
     posterior = tree["posterior"].dataset
     keep: dict[str, Any] = {}
 
@@ -279,9 +311,16 @@ def _named(tree: xr.DataTree, observations: Observations) -> xr.DataTree:
     for name in ("floor", "ceiling", "exponent", "gain", "noise"):
         keep[name] = renamed(name, "run")
     keep["midpoint"] = np.exp(renamed("log_midpoint", "run") + run_reference)
-    keep["recipe_gain"] = renamed("recipe_gain", "recipe")
-    keep["recipe_log_exponent"] = renamed("recipe_log_exponent", "recipe")
-    keep["recipe_log_midpoint"] = renamed("recipe_log_midpoint", "recipe") + reference
+    runs_of_recipe = xr.DataArray(np.bincount(observations.recipe_of_run), dims="recipe")
+    for name in _CURVE:
+        seen = renamed(f"{name}_mean_of_runs", "recipe")
+        # Normal prior of the recipe times normal likelihood of the mean of its runs.
+        from_prior = 1 / posterior[f"{name}_scale"] ** 2
+        from_runs = runs_of_recipe / posterior[f"{name}_within_sd"] ** 2
+        precision = from_prior + from_runs
+        centre = (posterior[f"{name}_centre"] * from_prior + seen * from_runs) / precision
+        keep[f"recipe_{name}"] = centre + rng.standard_normal(seen.shape) / np.sqrt(precision)
+    keep["recipe_log_midpoint"] = keep["recipe_log_midpoint"] + reference
     keep["persistence"] = posterior["persistence"]
     for name in _CURVE:
         keep[f"{name}_between_sd"] = posterior[f"{name}_between_sd"]

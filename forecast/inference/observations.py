@@ -96,7 +96,8 @@ def observe(runs: Runs, floor: str | float = "measured") -> Observations:
     names = tuple(dict.fromkeys(table["run"]))
     recipes = tuple(dict.fromkeys(table["recipe"]))
     run = table["run"].map({name: j for j, name in enumerate(names)}).to_numpy(dtype=np.int64)
-    recipe_of_run = np.array([recipes.index(runs.recipes[name]) for name in names], dtype=np.int64)
+    recipe_of = runs.recipes
+    recipe_of_run = np.array([recipes.index(recipe_of[name]) for name in names], dtype=np.int64)
     log_compute = np.log(table["compute"].to_numpy())
     log_reference = np.array([log_compute[recipe_of_run[run] == r].max() for r in range(len(recipes))])
     first = np.concatenate([[True], run[1:] != run[:-1]])

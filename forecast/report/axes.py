@@ -41,7 +41,7 @@ def panel_width(panels: int) -> float:
 
 
 def make_panels(panels: int, *, above: float, below: float) -> tuple[Figure, list[Axes]]:
-    """Lay out panels with `above` and `below` inches left for text; all measures are inches, nothing moves."""
+    """Lay out panels with `above` and `below` inches of room for text."""
     rows, columns = grid_shape(panels)
     wide, tall = _PANEL[columns]
     row_gap = _TITLE + 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from forecast.outlook.predict import members, predict
 from forecast.outlook.reliability import run_warnings
 from forecast.report.axes import (
     figure_width,
+    grid_shape,
     make_panels,
     mark_compute,
     mark_values,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from forecast.fits import Fit
 
 _GRID_POINTS = 70
-_LETTERS_PER_INCH = 13  # of text at 9.5 points
-_LINE, _LEGEND_LINE, _LEGEND_ENTRY = 0.19, 0.21, 2.4  # inches
+_LETTERS_PER_INCH = 14.5  # of text at 9.5 points
+_LINE, _LEGEND_LINE, _LEGEND_ENTRY = 0.17, 0.21, 2.4  # inches
 
 
 def fan_chart(
@@ -89,27 +90,25 @@ def fan_chart(
     ]
     columns = max(1, min(len(handles), int(width / _LEGEND_ENTRY)))
     below = 0.62 + _LEGEND_LINE * -(-len(handles) // columns)
-    figure, grid = make_panels(len(panels), above=0.12 + _LINE * len(headline), below=below)
-    height = figure.get_figheight()
+    figure, grid = make_panels(len(panels), above=0.04 + _LINE * len(headline), below=below)
     low = min(panel.points["compute"].min() for panel in panels)
     limits = value_limits(_extent(panels, bands), fit.runs.metric.scale)
     for axes, panel in zip(grid, panels, strict=True):
         mark_compute(axes, low / 1.06, to * 1.02, inches)
         mark_values(axes, *limits)
         draw_panel(axes, panel, sorted(bands, reverse=True), letters=int(17 * inches))
-    middle = (
-        grid[0].get_position().x0 + grid[0].get_subplotspec().get_gridspec().get_grid_positions(figure)[3][-1]
-    ) / 2
-    figure.text(0.12 / width, 1 - 0.1 / height, "\n".join(headline), va="top", fontsize=9.5, parse_math=False)
-    figure.text(middle, (below - 0.5) / height, compute_label(fit.runs.compute), ha="center", fontsize=10)
-    figure.text(
-        0.1 / width,
-        (below / height + grid[0].get_position().y1) / 2,
-        metric_label(fit.runs.metric),
-        va="center",
-        rotation=90,
-        fontsize=10,
+    height = figure.get_figheight()
+    left, right = (
+        grid[0].get_position().x0,
+        grid[min(len(grid), grid_shape(len(grid))[1]) - 1].get_position().x1,
     )
+    middle = (below / height + grid[0].get_position().y1) / 2
+    label: dict[str, Any] = {"fontsize": 10}
+    figure.text(0.12 / width, 1 - 0.1 / height, "\n".join(headline), va="top", fontsize=9.5, parse_math=False)
+    figure.text(
+        (left + right) / 2, (below - 0.5) / height, compute_label(fit.runs.compute), ha="center", **label
+    )
+    figure.text(0.1 / width, middle, metric_label(fit.runs.metric), va="center", rotation=90, **label)
     figure.legend(
         handles=handles,
         loc="lower center",
@@ -142,11 +141,11 @@ def _panels(
             "the figure must reach beyond the first evaluation", found=to, expected=f"more than {low:g}"
         )
     curves = [name for name in wanted if name in set(fit.fitted.overall()[group])]
-    grid = np.geomspace(low, to, _GRID_POINTS)
+    grid = np.geomspace(low, to, _GRID_POINTS).tolist()
     forecasts = (
         predict(fit, grid, level=level, quantity=quantity, names=curves, force=force) if curves else None
     )
-    ceilings = fit.parameters(level=level, force=force).query("parameter == 'ceiling'").set_index("name")
+    ceilings = fit.parameters(level=level, force=force).query("parameter == 'ceiling'")
     panels = []
     for name in wanted:
         points = table[(table[group] == name) & (table["compute"] <= to)]
@@ -162,7 +161,7 @@ def _panels(
                 name=name,
                 points=points,
                 forecast=forecasts[forecasts["name"] == name],
-                ceiling=ceilings.loc[name],
+                ceiling=ceilings[ceilings["name"] == name].iloc[0],
                 edge=_fitted_edge(fit, level, name, points),
                 # Failed diagnostics concern all panels and are written across the figure.
                 warnings=[

@@ -12,6 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.transforms import ScaledTranslation
 
 from forecast.report.words import compute_text, plain
 
@@ -44,6 +45,7 @@ _LEAST_SQUARES: dict[str, Any] = {"color": _ORANGE, "linewidth": 1.4, "dashes": 
 _CEILING: dict[str, Any] = {"color": _BLUE, "marker": "D", "markersize": 4.2, "linewidth": 1.6}
 _UNKNOWN_CEILING: dict[str, Any] = _CEILING | {"markerfacecolor": "white", "linestyle": (0, (1.2, 1))}
 _SMALL = 7.5
+_CEILING_INCHES = 0.13
 _NAME_LETTERS = 0.75  # of the letters of small text that fit into the panel
 _WARNING_LINES = 4
 
@@ -86,7 +88,8 @@ def draw_panel(axes: Axes, panel: Panel, bands: Sequence[float], *, letters: int
     letters : int
         How many letters of small text fit into the panel's width.
     """
-    name = textwrap.shorten(plain(panel.name), int(_NAME_LETTERS * letters), placeholder=" …")
+    name, most = plain(panel.name), int(_NAME_LETTERS * letters)
+    name = name if len(name) <= most else f"{name[: most - 1]}…"
     axes.set_title(name, fontsize=10, loc="left", parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
@@ -153,12 +156,16 @@ def _is_unknown(ceiling: pd.Series) -> bool:
 def _draw_ceiling(axes: Axes, ceiling: pd.Series) -> None:
     """90 % bar with the median, outside the right edge: a ceiling belongs to no compute."""
     style = _UNKNOWN_CEILING if _is_unknown(ceiling) else _CEILING
-    placed: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "clip_on": False, "zorder": 5}
     bar = {key: value for key, value in style.items() if not key.startswith("marker")}
-    axes.plot([1.03, 1.03], [ceiling["q05"], ceiling["q95"]], solid_capstyle="butt", **bar, **placed)
-    for end in ("q05", "q95"):
-        axes.plot([1.012, 1.048], [ceiling[end]] * 2, color=style["color"], linewidth=1.2, **placed)
-    axes.plot([1.03], [ceiling["q50"]], **style, **placed)
+    scale = axes.get_figure().dpi_scale_trans  # type: ignore[union-attr]
+    ends = [ceiling["q05"], ceiling["q95"]]
+    beside = axes.get_yaxis_transform() + ScaledTranslation(_CEILING_INCHES, 0, scale)
+    for x, y, drawn in (
+        ([1, 1], ends, bar),
+        ([1, 1], ends, {"color": style["color"], "linestyle": "none", "marker": "_", "markersize": 8}),
+        ([1], [ceiling["q50"]], style),
+    ):
+        axes.plot(x, y, transform=beside, clip_on=False, zorder=5, **drawn)
 
 
 def _write_warnings(axes: Axes, warnings: Sequence[str], letters: int) -> None:

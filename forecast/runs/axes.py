@@ -65,13 +65,13 @@ def choose(records: pd.DataFrame, step: str | None, spec: ComputeSpec, where: ob
 
 
 def candidates(records: pd.DataFrame) -> list[str]:
-    """Return the columns that are named as cumulative compute and grow."""
+    """Return the columns that are named as cumulative compute and are not zero throughout."""
     found = []
     for column in map(str, records.columns):
         if columns.unit_of(column) in (None, "steps") or not pd.api.types.is_numeric_dtype(records[column]):
             continue
         values = records[column].dropna().to_numpy(dtype=float)
-        if len(values) and values.max() > max(values.min(), 0):
+        if len(values) and values.max() > 0:
             found.append(column)
     return found
 

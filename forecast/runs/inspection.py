@@ -353,7 +353,7 @@ def _warnings(view: SourceView) -> list[str]:
                 f"{y.name!r} stays at {y.low:.2f}-{y.high:.2f}: if guessing scores that, declare chance"
             )
     for x in view.x:
-        if x.nature == "resets" and x.unit != "steps":
+        if x.nature == "resets" and x.unit != "steps" and not view.split_by:
             found.append(f"{x.name!r} starts anew within the log: its segments will be chained")
     restarted = [note for note in view.receipt["notes"] if " attempts, " in note]
     found += [f"restarts: {note}" for note in restarted]

@@ -291,7 +291,7 @@ def _unreadable(table: pd.DataFrame, column: str, dtype: str) -> InputError:
     return InputError(
         f"{column} is not {'a whole number' if dtype == 'Int64' else 'a number'}",
         where=_where(row),
-        found=repr(row[column]),
+        found=row[column],
     )
 
 
@@ -299,7 +299,9 @@ def _where(row: pd.Series) -> str:
     parts = [] if pd.isna(row.get("source")) else [str(row["source"])]
     if not pd.isna(row.get("source_row")):
         parts.append(f"row {row['source_row']}")
-    return ", ".join([*parts, f"run {row['run']}"])
+    if not pd.isna(row["run"]):
+        parts.append(f"run {row['run']}")
+    return ", ".join(parts)
 
 
 def _check_value(value: float, metric: Metric, where: str) -> None:

@@ -1,0 +1,118 @@
+"""One self-contained HTML page: the forecast, what it rests on, and what it leaves out."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from forecast.files import replacing
+from forecast.report import content
+from forecast.report.figures import fan_chart
+
+if TYPE_CHECKING:
+    from forecast.fits import Fit
+
+
+def write_page(
+    path: str | Path,
+    fit: Fit,
+    *,
+    at: Sequence[float],
+    title: str = "Forecast of RL training runs",
+    figures: Sequence[tuple[str, Figure]] | None = None,
+    level: str = "run",
+    quantity: str = "evaluation",
+    extra: Sequence[tuple[str, Sequence[str]]] = (),
+    command: str | None = None,
+    force: bool = False,
+) -> None:
+    """Write the page; it loads nothing from elsewhere.
+
+    Parameters
+    ----------
+    path : path
+    fit : Fit
+    at : sequence of float
+        Compute to forecast at, in the fit's unit.
+    title : str
+    figures : sequence of (caption, Figure), optional
+        Default: one fan chart to the largest of `at`.
+    level : {"run", "recipe", "new_run"}
+    quantity : {"evaluation", "curve"}
+        What tables and figure forecast.
+    extra : sequence of (heading, paragraphs)
+        Sections to put after the ceilings.
+    command : str, optional
+        How to make this page again; default the commands for the fit and the forecast.
+    force : bool
+        Write the page although diagnostics failed; it then says so at the top, in the figure and in each row.
+
+    Raises
+    ------
+    InputError
+        If an argument is wrong or `path` cannot be written.
+    Withheld
+        If diagnostics failed and `force` is false.
+    """
+    forecast = fit.predict(at, level=level, quantity=quantity, force=force)
+    parameters = fit.parameters(level=level, force=force)
+    if figures is None:
+        chart = fan_chart(fit, to=max(at), level=level, quantity=quantity, force=force)
+        figures = [("Evaluations, forecast and ceiling, one panel per run.", chart)]
+    receipts, more_receipts = content.sources(fit)
+    environment = Environment(
+        loader=PackageLoader("forecast.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text = environment.get_template("page.html.jinja").render(
+        title=title,
+        passed=fit.passed,
+        words=content.summary(fit, forecast),
+        figures=[(caption, svg_markup(figure, f"figure {i}")) for i, (caption, figure) in enumerate(figures)],
+        facts=content.fitted_facts(fit),
+        forecast=content.forecast_rows(fit, forecast),
+        notes=content.forecast_notes(fit, forecast),
+        ceilings=content.ceiling_rows(fit, parameters),
+        extra=extra,
+        exclusions=content.exclusions(fit),
+        diagnostics=content.diagnostics(fit),
+        refused=dict(fit.refused),
+        forced=fit.settings.forced,
+        receipts=receipts,
+        more_receipts=more_receipts,
+        provenance=content.provenance(fit),
+        command=command if command is not None else content.reproduce(fit, at, level, quantity),
+    )
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def svg_markup(figure: Figure, salt: str) -> Markup:
+    """Return a figure as an ``<svg>`` element: text as outlines, no comments, the same bytes every time.
+
+    Parameters
+    ----------
+    figure : Figure
+    salt : str
+        Must differ between figures of one page, whose element ids would clash otherwise.
+    """
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
+        figure.savefig(
+            buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
+    text = buffer.getvalue()
+    # matplotlib repeats every text in a comment, and run names come from logs.
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    return Markup(text)
