@@ -25,7 +25,9 @@ class Numbers(click.ParamType):
         try:
             return [float(part) for part in str(value).split(",")]
         except ValueError:
-            self.fail(f"found {value!r}, expected numbers separated by commas, such as 8000,16000", param, ctx)
+            self.fail(
+                f"found {value!r}, expected numbers separated by commas, such as 8000,16000", param, ctx
+            )
 
 
 class FloorChoice(click.ParamType):
@@ -46,29 +48,83 @@ class FloorChoice(click.ParamType):
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how logs are to be read; the names are those of `forecast.read_runs`."""
     options = [
-        click.option("--spec", type=click.Path(path_type=Path), help="A runs.toml that declares axes and runs (may also be given as RUNS)."),
+        click.option(
+            "--spec",
+            type=click.Path(path_type=Path),
+            help="A runs.toml that declares axes and runs (may also be given as RUNS).",
+        ),
         click.option("--metric", help="Column of the values (y-axis). Default: the one clear candidate."),
-        click.option("--kind", default="pass_rate", show_default=True, help="pass_rate, pass_at_k, accuracy, reward, preference or error_rate."),
-        click.option("--split", default="validation", show_default=True, help="Prompts the values were measured on: train, validation or test."),
-        click.option("--scale", type=Numbers(), metavar="LOW,HIGH", help="Logged values that mean 0 and 1: 0,100 for percent. [default: 0,1]"),
+        click.option(
+            "--kind",
+            default="pass_rate",
+            show_default=True,
+            help="pass_rate, pass_at_k, accuracy, reward, preference or error_rate.",
+        ),
+        click.option(
+            "--split",
+            default="validation",
+            show_default=True,
+            help="Prompts the values were measured on: train, validation or test.",
+        ),
+        click.option(
+            "--scale",
+            type=Numbers(),
+            metavar="LOW,HIGH",
+            help="Logged values that mean 0 and 1: 0,100 for percent. [default: 0,1]",
+        ),
         click.option("--chance", default=0.0, show_default=True, help="Fraction that guessing scores."),
         click.option("--prompts", type=click.IntRange(min=1), help="Prompts in one evaluation."),
         click.option("--samples", type=click.IntRange(min=1), help="Samples per prompt."),
-        click.option("--trials", metavar="COLUMN", help="Column of Bernoulli trials per value, instead of the two above."),
-        click.option("--compute", metavar="COLUMN[,...]", help="Column of the x-axis; several are added up; '#' counts evaluations."),
-        click.option("--compute-unit", help="gpu_hours, flops, tokens, rollouts or steps; may be left out when the column is named so."),
-        click.option("--cumulate", is_flag=True, help="The compute column is logged per step: sum it over the run."),
-        click.option("--times", default=1.0, show_default=True, help="Factor from the compute column to the unit (GPUs / 3600 for seconds)."),
+        click.option(
+            "--trials",
+            metavar="COLUMN",
+            help="Column of Bernoulli trials per value, instead of the two above.",
+        ),
+        click.option(
+            "--compute",
+            metavar="COLUMN[,...]",
+            help="Column of the x-axis; several are added up; '#' counts evaluations.",
+        ),
+        click.option(
+            "--compute-unit",
+            help="gpu_hours, flops, tokens, rollouts or steps; may be left out when the column is named so.",
+        ),
+        click.option(
+            "--cumulate", is_flag=True, help="The compute column is logged per step: sum it over the run."
+        ),
+        click.option(
+            "--times",
+            default=1.0,
+            show_default=True,
+            help="Factor from the compute column to the unit (GPUs / 3600 for seconds).",
+        ),
         click.option("--price", "price_per_unit", type=float, help="Money per unit of compute."),
         click.option("--step", metavar="COLUMN", help="Column of the training step."),
-        click.option("--run", metavar="COLUMN[,...]", help="Columns that tell runs in one file apart. Default: one file, one run."),
-        click.option("--recipe", metavar="COLUMN", help="Column that groups runs (seeds) into recipes. Default: each run by itself."),
-        click.option("--seed-column", "seed_column", metavar="COLUMN", help="Column of the random seed of a run."),
+        click.option(
+            "--run",
+            metavar="COLUMN[,...]",
+            help="Columns that tell runs in one file apart. Default: one file, one run.",
+        ),
+        click.option(
+            "--recipe",
+            metavar="COLUMN",
+            help="Column that groups runs (seeds) into recipes. Default: each run by itself.",
+        ),
+        click.option(
+            "--seed-column", "seed_column", metavar="COLUMN", help="Column of the random seed of a run."
+        ),
         click.option("--model", metavar="COLUMN", help="Column of the base model."),
         click.option("--stratum", metavar="COLUMN", help="Column of the prompt class."),
-        click.option("--where", multiple=True, metavar="COLUMN=VALUE", help="Keep only such rows; repeatable."),
+        click.option(
+            "--where", multiple=True, metavar="COLUMN=VALUE", help="Keep only such rows; repeatable."
+        ),
         click.option("--wide", is_flag=True, help="The table has one column per run."),
-        click.option("--attempts", default="latest", show_default=True, help="Restarted runs: latest, longest or separate."),
+        click.option(
+            "--attempts",
+            default="latest",
+            show_default=True,
+            help="Restarted runs: latest, longest or separate.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -91,7 +147,9 @@ def read(paths: tuple[Path, ...], options: dict[str, Any]) -> Any:
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
-@click.option("--write-spec", type=click.Path(path_type=Path), metavar="FILE", help="Write a starting runs.toml.")
+@click.option(
+    "--write-spec", type=click.Path(path_type=Path), metavar="FILE", help="Write a starting runs.toml."
+)
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, form: str) -> None:
@@ -128,15 +186,49 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
 
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="RUNS...")
-@click.option("-o", "--output", "directory", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write the fit into.")
+@click.option(
+    "-o",
+    "--output",
+    "directory",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Folder to write the fit into.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a fit that is already there.")
 @click.option("--from", "start", type=float, metavar="C", help="Fit only evaluations from this compute on.")
-@click.option("--upto", type=float, metavar="C", help="Fit only evaluations up to this compute; keep the rest to score against.")
-@click.option("--prior", default="wide", show_default=True, help="Prior of the ceiling: wide, or llm-rl (expects .5-.75).")
-@click.option("--pool", default="auto", show_default=True, metavar="auto|none|all|NAMES", help="What recipes teach each other: of ceiling,exponent,midpoint.")
-@click.option("--floor", type=FloorChoice(), default="measured", show_default=True, help="Pass rate before training: as logged at step 0 where it is, unknown, or stated.")
+@click.option(
+    "--upto",
+    type=float,
+    metavar="C",
+    help="Fit only evaluations up to this compute; keep the rest to score against.",
+)
+@click.option(
+    "--prior",
+    default="wide",
+    show_default=True,
+    help="Prior of the ceiling: wide, or llm-rl (expects .5-.75).",
+)
+@click.option(
+    "--pool",
+    default="auto",
+    show_default=True,
+    metavar="auto|none|all|NAMES",
+    help="What recipes teach each other: of ceiling,exponent,midpoint.",
+)
+@click.option(
+    "--floor",
+    type=FloorChoice(),
+    default="measured",
+    show_default=True,
+    help="Pass rate before training: as logged at step 0 where it is, unknown, or stated.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the sampler.")
-@click.option("--force", is_flag=True, help="Also fit runs that are flat, collapsed or too short; outputs carry the warning.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also fit runs that are flat, collapsed or too short; outputs carry the warning.",
+)
 @reading_options
 def fit(
     paths: tuple[Path, ...],
@@ -165,7 +257,14 @@ def fit(
 
     from forecast.files import check_directory
     from forecast.runs.receipt import Receipt
-    from forecast.terminal import messages, output, parameter_table, print_receipts, print_warnings, progress_reporter
+    from forecast.terminal import (
+        messages,
+        output,
+        parameter_table,
+        print_receipts,
+        print_warnings,
+        progress_reporter,
+    )
 
     check_directory(directory, overwrite=overwrite, marker="fit.json")
     say = messages()
@@ -178,7 +277,15 @@ def fit(
 
     with progress_reporter(say) as report:
         result = fit_runs(
-            runs, start=start, upto=upto, prior=prior, pool=pool, floor=floor, seed=seed, force=force, report=report
+            runs,
+            start=start,
+            upto=upto,
+            prior=prior,
+            pool=pool,
+            floor=floor,
+            seed=seed,
+            force=force,
+            report=report,
         )
     result.save(directory, overwrite=overwrite)
     for name, reason in result.refused.items():
@@ -187,7 +294,9 @@ def fit(
     table = result.parameters()
     output().print(parameter_table(result, table))
     if result.pooled:
-        say.print(f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)")
+        say.print(
+            f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)"
+        )
     print_warnings(say, list(table["warning"]))
     say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result)}")
 
@@ -196,10 +305,22 @@ def fit(
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--at", type=Numbers(), help="Compute to forecast at, in the fit's unit.")
 @click.option("--to", type=float, metavar="C", help="Forecast on a log-spaced grid up to C instead.")
-@click.option("--level", default="run", show_default=True, help="run, recipe (its mean curve) or new_run (one more seed).")
-@click.option("--quantity", default="curve", show_default=True, help="curve (true pass rate) or evaluation (what one evaluation would show).")
+@click.option(
+    "--level",
+    default="run",
+    show_default=True,
+    help="run, recipe (its mean curve) or new_run (one more seed).",
+)
+@click.option(
+    "--quantity",
+    default="curve",
+    show_default=True,
+    help="curve (true pass rate) or evaluation (what one evaluation would show).",
+)
 @click.option("--name", "names", multiple=True, help="Only this run or recipe; repeatable.")
-@click.option("--force", is_flag=True, help="Answer although diagnostics failed; every row carries the warning.")
+@click.option(
+    "--force", is_flag=True, help="Answer although diagnostics failed; every row carries the warning."
+)
 @click.option("--format", "form", type=_FORMATS, default="table", show_default=True)
 def predict(
     directory: Path,
@@ -230,7 +351,11 @@ def predict(
         raise InputError("give either --at or --to")
     result = load(directory)
     table = result.predict(
-        at if at is not None else grid_to(result, to), level=level, quantity=quantity, names=names or None, force=force
+        at if at is not None else grid_to(result, to),
+        level=level,
+        quantity=quantity,
+        names=names or None,
+        force=force,
     )
     if form == "csv":
         click.echo(table.to_csv(index=False), nl=False)

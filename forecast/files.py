@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from forecast.errors import InputError
@@ -30,7 +30,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError("cannot be written", where=path, found=error.strerror or str(error)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # Where the parent is a file there is nothing to delete either.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -255,7 +255,11 @@ def fit(
         raise Withheld("no forecast: " + "; ".join(f"{name} {reason}" for name, reason in refused.items()))
     fitted = fitted_part(runs, settings, refused)
     observations = observe(fitted, floor)
-    pooled = () if pool == "auto" and _several_bases(fitted) else pooled_parameters(pool, len(observations.recipes))
+    pooled = (
+        ()
+        if pool == "auto" and _several_bases(fitted)
+        else pooled_parameters(pool, len(observations.recipes))
+    )
 
     quiet: Report = report or (lambda stage, done, total: None)
     main = sample_checked(observations, priors, pooled, seed=seed, stage="sampling", report=quiet)
@@ -297,14 +301,24 @@ def load(directory: str | Path) -> Fit:
     folder = Path(directory)
     for name in _FILES:
         if not (folder / name).is_file():
-            raise InputError("not a saved fit", where=folder, found=f"no {name}", fix="name the folder given to fit -o")
+            raise InputError(
+                "not a saved fit", where=folder, found=f"no {name}", fix="name the folder given to fit -o"
+            )
     try:
         summary = json.loads((folder / "fit.json").read_text())
         file_format, files = int(summary["format"]), dict(summary["files"])
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError("damaged", where=folder / "fit.json", found=str(error), fix="run fit again") from error
+        raise InputError(
+            "damaged", where=folder / "fit.json", found=str(error), fix="run fit again"
+        ) from error
     if file_format > FORMAT:
-        raise InputError("written by a later rlforecast", where=folder, found=f"format {file_format}", expected=f"at most {FORMAT}", fix="update rlforecast")
+        raise InputError(
+            "written by a later rlforecast",
+            where=folder,
+            found=f"format {file_format}",
+            expected=f"at most {FORMAT}",
+            fix="update rlforecast",
+        )
     for name in _FILES[1:]:
         if _sha256(folder / name) != files.get(name):
             raise InputError("changed after the fit was saved", where=folder / name, fix="run fit again")
@@ -315,7 +329,9 @@ def load(directory: str | Path) -> Fit:
         )
         pooled, refused, provenance = (summary[key] for key in ("pooled", "refused", "provenance"))
     except (KeyError, TypeError) as error:
-        raise InputError("damaged", where=folder / "fit.json", found=str(error), fix="run fit again") from error
+        raise InputError(
+            "damaged", where=folder / "fit.json", found=str(error), fix="run fit again"
+        ) from error
     with xr.open_datatree(folder / "posterior.nc", engine="h5netcdf") as lazy:
         posterior = lazy.load()
     return Fit(

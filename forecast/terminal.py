@@ -13,6 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from forecast.outlook.reliability import WARNING_SEPARATOR
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -91,7 +93,15 @@ def parameter_table(fit: Fit, parameters: pd.DataFrame) -> Table:
     )
     words = ("run", "is the ceiling identified?")
     numbers = ("ceiling", f"midpoint ({fit.runs.compute.unit})", "exponent", "floor")
-    for heading in (words[0], numbers[0], words[1], numbers[1], "fitted / midpoint", *numbers[2:], "least-squares ceiling"):
+    for heading in (
+        words[0],
+        numbers[0],
+        words[1],
+        numbers[1],
+        "fitted / midpoint",
+        *numbers[2:],
+        "least-squares ceiling",
+    ):
         table.add_column(heading, justify="left" if heading in words else "right", no_wrap=heading in numbers)
     decimals = _decimals(fit)
     for name, group in parameters.groupby("name", sort=False):
@@ -119,20 +129,32 @@ def forecast_table(fit: Fit, forecast: pd.DataFrame) -> Table:
         title_justify="left",
     )
     pooled = forecast["independent"].notna().any()
-    headings = [forecast["level"].iloc[0].replace("_", " "), f"at ({fit.runs.compute.unit})", "x fitted", "forecast", "least squares"]
+    headings = [
+        forecast["level"].iloc[0].replace("_", " "),
+        f"at ({fit.runs.compute.unit})",
+        "x fitted",
+        "forecast",
+        "least squares",
+    ]
     headings += ["recipes apart (mean)"] if pooled else []
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=heading == "forecast")
     decimals = _decimals(fit)
     for _, row in forecast.iterrows():
-        cells = [escape(row["name"]), number(row["compute"], 4), f"{row['times_fitted']:.2f}", interval(row, decimals), _rounded(row["least_squares"], decimals)]
+        cells = [
+            escape(row["name"]),
+            number(row["compute"], 4),
+            f"{row['times_fitted']:.2f}",
+            interval(row, decimals),
+            _rounded(row["least_squares"], decimals),
+        ]
         table.add_row(*cells, *([_rounded(row["independent"], decimals)] if pooled else []))
     return table
 
 
 def print_warnings(console: Console, warnings: Sequence[str]) -> None:
     """Print each distinct warning once."""
-    for warning in dict.fromkeys(w for cell in warnings for w in cell.split("; ") if w):
+    for warning in dict.fromkeys(w for cell in warnings for w in cell.split(WARNING_SEPARATOR) if w):
         console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
 
 

@@ -88,9 +88,13 @@ def main(sets: int, seed: int) -> None:
     click.echo(f"| rlforecast | {result.product.row()} |")
     click.echo(f"| rlforecast, recipes apart | {result.independent.row()} |")
     ls = result.least_squares
-    click.echo(f"| least squares (within +-.02: {result.least_squares_covered:.2f}) | {ls.rmse:.4f} | {ls.bias:+.4f} | {ls.crps:.4f} | - | - | - | - |")
+    click.echo(
+        f"| least squares (within +-.02: {result.least_squares_covered:.2f}) | {ls.rmse:.4f} | {ls.bias:+.4f} | {ls.crps:.4f} | - | - | - | - |"
+    )
     se = result.coverage_by_set.std(ddof=1) / np.sqrt(len(result.coverage_by_set))
-    click.echo(f"\n90 % coverage {result.product.coverage[90]:.3f}, standard error over experiments {se:.3f}; withheld: {result.withheld} of {sets}")
+    click.echo(
+        f"\n90 % coverage {result.product.coverage[90]:.3f}, standard error over experiments {se:.3f}; withheld: {result.withheld} of {sets}"
+    )
 
 
 if __name__ == "__main__":

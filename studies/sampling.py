@@ -73,7 +73,9 @@ def simulate(case: Case, seed: int) -> Runs:
 @click.option("--only", default="", help="Only these cases, separated by semicolons.")
 def main(seeds: int, only: str) -> None:
     """Print convergence and cost of sampling per case."""
-    click.echo("| case | runs x evaluations | divergences, first try | escalated | divergences, at last | passed | R-hat curves | ESS curves | ESS spreads | CPU s, first try |")
+    click.echo(
+        "| case | runs x evaluations | divergences, first try | escalated | divergences, at last | passed | R-hat curves | ESS curves | ESS spreads | CPU s, first try |"
+    )
     click.echo("|---|---|---|---|---|---|---|---|---|---|")
     for case in CASES:
         if only and case.name not in only.split(";"):
@@ -88,7 +90,13 @@ def main(seeds: int, only: str) -> None:
                 started = time.process_time()
                 options = {} if efforts is None else {"efforts": efforts}
                 result = sample_checked(
-                    observations, get_priors("wide"), pooled, seed=seed, stage="", report=lambda *_: None, **options
+                    observations,
+                    get_priors("wide"),
+                    pooled,
+                    seed=seed,
+                    stage="",
+                    report=lambda *_: None,
+                    **options,
                 )
                 if efforts is not None:
                     cost.append(time.process_time() - started)

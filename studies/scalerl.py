@@ -34,7 +34,9 @@ def fit_segments(table: pd.DataFrame) -> fc.Runs:
     """Run table of the fitted segments."""
     fitted = table[table["segment"] == "fit"]
     return fc.Runs(
-        fitted.rename(columns={"series": "run", "gpu_hours": "compute", "pass_rate": "value"})[["run", "compute", "value"]],
+        fitted.rename(columns={"series": "run", "gpu_hours": "compute", "pass_rate": "value"})[
+            ["run", "compute", "value"]
+        ],
         fc.Metric("pass_rate", prompts=1000, samples_per_prompt=16),
         fc.ComputeAxis("gpu_hours", derivation="read off the published figures"),
     )
@@ -53,7 +55,9 @@ def score_fit(fit: fc.Fit, table: pd.DataFrame, seed: int) -> Score:
     return score(np.concatenate(draws, axis=1), np.concatenate(observed))
 
 
-def score_points(table: pd.DataFrame, floor: float | None, published: pd.DataFrame | None = None) -> tuple[Score, float]:
+def score_points(
+    table: pd.DataFrame, floor: float | None, published: pd.DataFrame | None = None
+) -> tuple[Score, float]:
     """Score least squares, or the published ceiling and exponent with the midpoint refitted; and share within +-.02."""
     forecasts, observed = [], []
     for name, run in table.groupby("series"):
@@ -67,7 +71,9 @@ def score_points(table: pd.DataFrame, floor: float | None, published: pd.DataFra
             ceiling, exponent = published.set_index("series").loc[str(name), ["ceiling", "exponent"]]
 
             def sse(log_midpoint: float, x=x, y=y, ceiling=ceiling, exponent=exponent) -> float:
-                return float(np.sum((sigmoid(x, STATED_FLOOR, ceiling, exponent, np.exp(log_midpoint)) - y) ** 2))
+                return float(
+                    np.sum((sigmoid(x, STATED_FLOOR, ceiling, exponent, np.exp(log_midpoint)) - y) ** 2)
+                )
 
             best = minimize_scalar(sse, bounds=(np.log(100), np.log(40_000)), method="bounded").x
             forecasts.append(sigmoid(later["gpu_hours"], STATED_FLOOR, ceiling, exponent, np.exp(best)))
@@ -83,20 +89,28 @@ def main(seed: int) -> None:
     table = points()
     published = pd.read_csv(DATA / "scalerl_published.csv")
     later = table[table["segment"] == "extended"]
-    click.echo(f"| forecast of {len(later)} later evaluations of {later['series'].nunique()} runs | {SCORE_HEADER} |")
+    click.echo(
+        f"| forecast of {len(later)} later evaluations of {later['series'].nunique()} runs | {SCORE_HEADER} |"
+    )
     click.echo("|---" * 8 + "|")
     for pool, words in (("auto", "all together"), ("none", "recipes apart")):
         for floor, floor_words in (("latent", "floor latent"), (STATED_FLOOR, f"floor {STATED_FLOOR}+-.02")):
             fit = fc.fit(fit_segments(table), pool=pool, floor=floor, seed=seed)
             passed = "" if fit.passed else " (diagnostics failed)"
-            click.echo(f"| rlforecast, {words}, {floor_words}{passed} | {score_fit(fit, table, seed).row()} |")
+            click.echo(
+                f"| rlforecast, {words}, {floor_words}{passed} | {score_fit(fit, table, seed).row()} |"
+            )
     for floor, floor_words in ((None, "floor free"), (STATED_FLOOR, f"floor {STATED_FLOOR}")):
         _echo_point(f"least squares, {floor_words}", *score_points(table, floor))
-    _echo_point("published ceiling and exponent, midpoint refitted", *score_points(table, STATED_FLOOR, published))
+    _echo_point(
+        "published ceiling and exponent, midpoint refitted", *score_points(table, STATED_FLOOR, published)
+    )
 
 
 def _echo_point(label: str, result: Score, covered: float) -> None:
-    click.echo(f"| {label} (within +-.02: {covered:.2f}) | {result.rmse:.4f} | {result.bias:+.4f} | {result.crps:.4f} | - | - | - | - |")
+    click.echo(
+        f"| {label} (within +-.02: {covered:.2f}) | {result.rmse:.4f} | {result.bias:+.4f} | {result.crps:.4f} | - | - | - | - |"
+    )
 
 
 if __name__ == "__main__":

@@ -75,7 +75,13 @@ def check_sampling(tree: xr.DataTree) -> list[Check]:
     stats = tree["sample_stats"].dataset
     divergences = int(stats["diverging"].sum())
     checks.append(
-        Check("divergences", divergences == 0, divergences, 0, f"{divergences} divergent transitions (none allowed)")
+        Check(
+            "divergences",
+            divergences == 0,
+            divergences,
+            0,
+            f"{divergences} divergent transitions (none allowed)",
+        )
     )
     energy = stats["energy"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -92,7 +98,10 @@ def _extreme(dataset: Any, choose: Any) -> tuple[float, str]:
     for name, array in dataset.data_vars.items():
         for index in np.ndindex(array.shape):
             value = float(array.values[index])
-            labels = [str(array[dim].values[i]) if dim in array.coords else str(i) for dim, i in zip(array.dims, index, strict=True)]
+            labels = [
+                str(array[dim].values[i]) if dim in array.coords else str(i)
+                for dim, i in zip(array.dims, index, strict=True)
+            ]
             where = f"{name}[{', '.join(labels)}]" if labels else str(name)
             if np.isnan(value):
                 return value, where
@@ -105,4 +114,10 @@ def _check(name: str, value: float, limit: float, where: str, *, below: bool) ->
     if not np.isfinite(value):
         return Check(name, None, None, limit, f"{name} could not be computed for {where}")
     passed = value <= limit if below else value >= limit
-    return Check(name, bool(passed), value, limit, f"{name} {value:.4g} at {where} ({'<=' if below else '>='} {limit:g})")
+    return Check(
+        name,
+        bool(passed),
+        value,
+        limit,
+        f"{name} {value:.4g} at {where} ({'<=' if below else '>='} {limit:g})",
+    )

@@ -18,7 +18,6 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import logit
 
 from forecast.inference.observations import Observations
 from forecast.inference.priors import Normal, Priors
@@ -123,7 +122,13 @@ def build_model(runs: int, recipes: int) -> pm.Model:
     with pm.Model() as model:
         data = {name: pm.Data(name, value) for name, value in placeholder.items()}
         in_recipe = data["recipe_of_run"]
-        made = data["made_guess"] + _STEP * pm.Flat("made_z", shape=recipes)
+        # Runs of one recipe, and of one experiment when ceilings are pooled, start from the same checkpoint.
+        floor_group = pm.Normal("floor_group_z", shape=recipes)[data["floor_group"]]
+        group_share = pm.math.sigmoid(data["latent_floor"][0] + data["latent_floor"][1] * floor_group)
+        # What data determine is the level reached: where chains start from there, less a floor that may be latent.
+        start = pt.switch(data["recipe_floor_known"], data["recipe_floor"], group_share * data["level"])
+        reached = pt.log(data["level"] - start) - pt.log(1 - data["level"])
+        made = reached + _STEP * pm.Flat("made_z", shape=recipes)
         log_exponent = data["log_exponent_prior"][0] + _STEP * pm.Flat("exponent_z", shape=recipes)
         left_z = pm.Flat("left_z", shape=recipes)
         # On a plateau the midpoint is known relative to 1 / exponent only: scale that side with the exponent.
@@ -161,9 +166,7 @@ def build_model(runs: int, recipes: int) -> pm.Model:
         log_midpoint = pm.Deterministic("log_midpoint", curve["log_midpoint"])
 
         floor_z = pm.Normal("floor_z", shape=runs)
-        # Runs of one recipe, and of one experiment when ceilings are pooled, start from the same checkpoint.
-        floor_group_z = pm.Normal("floor_group_z", shape=recipes)[data["floor_group"]]
-        latent_z = floor_group_z + data["floor_within"] * floor_z
+        latent_z = floor_group[in_recipe] + data["floor_within"] * floor_z
         share = pm.math.sigmoid(data["latent_floor"][0] + data["latent_floor"][1] * latent_z)
         # Latent: floor = share * ceiling, solved with ceiling = floor + (1 - floor) * gain.
         latent = share * gain / (1 - share * (1 - gain))
@@ -222,7 +225,7 @@ def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, .
 
     data: dict[str, Any] = {
         "recipe_of_run": observations.recipe_of_run,
-        "made_guess": _made_guess(observations),
+        **_starting_points(observations),
         "runs_of_recipe": np.bincount(observations.recipe_of_run).astype(float),
         "same_recipe": _averaging(observations.recipe_of_run),
         "run": observations.run,
@@ -245,7 +248,7 @@ def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, .
         data[f"{name}_between"] = pair(getattr(priors, f"{name}_between"))
         data[f"{name}_within"] = pair(getattr(priors, f"{name}_within"))
         data[f"{name}_pooled"] = np.float64(_POOLED_AS[name] in pooled)
-    data["floor_group"] = observations.recipe_of_run * ("ceiling" not in pooled)
+    data["floor_group"] = np.arange(len(observations.recipes)) * ("ceiling" not in pooled)
     data["floor_within"] = np.float64(priors.latent_floor_within)
     return data
 
@@ -256,18 +259,22 @@ def _averaging(recipe_of_run: NDArray[np.int64]) -> NDArray[np.float64]:
     return same / same.sum(axis=1, keepdims=True)
 
 
-def _made_guess(observations: Observations) -> NDArray[np.float64]:
-    """Logit of the gain that each recipe has made by its last evaluations: where chains start."""
-    guess = np.zeros(len(observations.recipes))
-    for r in range(len(guess)):
+def _starting_points(observations: Observations) -> dict[str, NDArray[Any]]:
+    """Per recipe: the pass rate of its later evaluations, its measured floor, and whether it has one.
+
+    They only place the sampler's coordinates; the posterior does not depend on them.
+    """
+    recipes = len(observations.recipes)
+    level, floor, known = np.empty(recipes), np.zeros(recipes), np.zeros(recipes, dtype=bool)
+    for r in range(recipes):
         runs = np.flatnonzero(observations.recipe_of_run == r)
         own = np.isin(observations.run, runs)
         late = own & (observations.log_compute >= np.median(observations.log_compute[own]))
-        known = observations.floor_known[runs]
-        floor = observations.floor[runs][known].mean() if known.any() else 0.8 * observations.fraction[own].min()
-        gain = (observations.fraction[late].mean() - floor) / (1 - floor)
-        guess[r] = logit(np.clip(gain, 0.02, 0.98))
-    return guess
+        measured = observations.floor[runs][observations.floor_known[runs]]
+        known[r] = len(measured) > 0
+        floor[r] = np.clip(measured.mean(), 0.0, 0.97) if known[r] else 0.0
+        level[r] = np.clip(observations.fraction[late].mean(), floor[r] + 0.02, 0.99)
+    return {"level": level, "recipe_floor": floor, "recipe_floor_known": known}
 
 
 def _placeholder(runs: int, recipes: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecast.inference.observations import Observations
+from forecast.runs.table import Metric
 
 MINIMUM_EVALUATIONS = 3
 _RISE_IN_SE = 2.5  # a rise smaller than this many standard errors is not one
@@ -13,7 +14,7 @@ _FALL_IN_SD = 5.0  # a fall from the peak larger than this many noise sds ...
 _FALL_OF_RISE = 0.25  # ... and than this share of the peak's height above the start is a collapse
 
 
-def screen(observations: Observations) -> dict[str, str]:
+def screen(observations: Observations, metric: Metric | None = None) -> dict[str, str]:
     """Return run -> reason for every run that a rising curve cannot describe.
 
     Refused are runs with fewer than three evaluations, without a measurable rise (the forecast would be the
@@ -26,13 +27,16 @@ def screen(observations: Observations) -> dict[str, str]:
             observations.fraction[at],
             float(np.median(observations.inverse_trials[at])),
             (observations.floor[j], observations.floor_se[j]) if observations.floor_known[j] else None,
+            metric or Metric("pass rate"),
         )
         if reason:
             refused[name] = reason
     return refused
 
 
-def _reason(y: NDArray[np.float64], inverse_trials: float, floor: tuple[float, float] | None) -> str:
+def _reason(
+    y: NDArray[np.float64], inverse_trials: float, floor: tuple[float, float] | None, metric: Metric
+) -> str:
     n = len(y)
     if n < MINIMUM_EVALUATIONS:
         return f"only {n} evaluation{'s' * (n != 1)} in the fitted range, at least {MINIMUM_EVALUATIONS} are needed"
@@ -42,11 +46,18 @@ def _reason(y: NDArray[np.float64], inverse_trials: float, floor: tuple[float, f
     end, end_se = float(np.mean(y[-third:])), noise / np.sqrt(third)
     smooth = np.convolve(y, np.ones(min(3, n)) / min(3, n), mode="valid")
     peak = max(float(smooth.max()), start)
-    fall = peak - float(smooth[-1])
-    if fall > _FALL_IN_SD * noise / np.sqrt(min(3, n)) and fall > _FALL_OF_RISE * max(peak - min(start, float(smooth.min())), 0.0):
-        return f"collapsed or declining: from {peak:.3f} at its best to {float(smooth[-1]):.3f} at the end, which a rising curve cannot describe"
+    last = float(smooth[-1])
+    fall = peak - last
+
+    def shown(fraction: float) -> str:
+        return f"{metric.from_fraction(fraction):.4g}"
+
+    if fall > _FALL_IN_SD * noise / np.sqrt(min(3, n)) and fall > _FALL_OF_RISE * max(
+        peak - min(start, float(smooth.min())), 0.0
+    ):
+        return f"collapsed or declining: from {shown(peak)} at its best to {shown(last)} at the end, which a rising curve cannot describe"
     if end - start <= _RISE_IN_SE * float(np.hypot(start_se, end_se)):
-        return f"flat: no measurable rise ({start:.3f} at the start, {end:.3f} at the end, noise {noise:.3f}), so a forecast would only repeat the prior"
+        return f"flat: no measurable rise ({shown(start)} at the start, {shown(end)} at the end), so a forecast would only repeat the prior"
     return ""
 
 

@@ -37,19 +37,28 @@ class CurveDraws:
         """
         compute = np.asarray(compute, dtype=float)
         value = sigmoid(
-            compute, self.floor[:, None], self.ceiling[:, None], self.exponent[:, None], self.midpoint[:, None]
+            compute,
+            self.floor[:, None],
+            self.ceiling[:, None],
+            self.exponent[:, None],
+            self.midpoint[:, None],
         )
         beyond = np.log(np.maximum(compute / self.fitted_upto, 1.0))
         return np.clip(value + self.drift[:, None] * beyond, 0.0, 1.0)
 
     def evaluation(self, compute: ArrayLike, trials: float, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Pass rate that one evaluation of `trials` Bernoulli trials would show, shape (S, points)."""
+        """Pass rate that one evaluation of `trials` Bernoulli trials would show, shape (S, points).
+
+        Each draw has one noise for all points, so that an interval does not depend on what else is asked for.
+        """
         curve = self.curve(compute)
         sd = np.sqrt(self.noise[:, None] ** 2 + curve * (1 - curve) / trials)
-        return np.clip(curve + sd * rng.standard_normal(curve.shape), 0.0, 1.0)
+        return np.clip(curve + sd * rng.standard_normal((len(curve), 1)), 0.0, 1.0)
 
 
-def run_draws(posterior: xr.Dataset, run: str, fitted_upto: float, drift_sd: float, rng: np.random.Generator) -> CurveDraws:
+def run_draws(
+    posterior: xr.Dataset, run: str, fitted_upto: float, drift_sd: float, rng: np.random.Generator
+) -> CurveDraws:
     """Draws of a run that was fitted."""
     one = _stacked(posterior).sel(run=run)
     values = {name: one[name].to_numpy() for name in ("floor", "ceiling", "exponent", "midpoint", "noise")}
@@ -76,7 +85,9 @@ def recipe_draws(
     for name in ("gain", "log_exponent", "log_midpoint"):
         parameters[name] = draws[f"recipe_{name}"].sel(recipe=recipe).to_numpy()
         if new_run:
-            parameters[name] = parameters[name] + draws[f"{name}_within_sd"].to_numpy() * rng.standard_normal(len(floor))
+            parameters[name] = parameters[name] + draws[f"{name}_within_sd"].to_numpy() * rng.standard_normal(
+                len(floor)
+            )
     noises = draws["noise"].sel(run=members).transpose("run", "sample").to_numpy()
     return CurveDraws(
         floor=floor,

@@ -12,7 +12,7 @@ from forecast.inference.priors import Normal, Priors, get_priors
 from forecast.outlook.draws import CurveDraws
 from forecast.outlook.identifiability import ceiling_shift, verdict
 from forecast.outlook.predict import curve_draws, curve_names, incumbents
-from forecast.outlook.reliability import run_warnings
+from forecast.outlook.reliability import WARNING_SEPARATOR, run_warnings
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -49,7 +49,7 @@ def parameters(fit: Fit, *, level: str = "run", force: bool = False) -> pd.DataF
         assert curve is not None
         prior = _prior_curve(fit, curve)
         incumbent = incumbents(fit, level, name)
-        warning = "; ".join(run_warnings(fit, level, name))
+        warning = WARNING_SEPARATOR.join(run_warnings(fit, level, name))
         for parameter in PARAMETERS:
             draws = getattr(curve, parameter)
             on_scale = metric.from_fraction(draws) if parameter in ("floor", "ceiling") else draws
@@ -71,7 +71,9 @@ def parameters(fit: Fit, *, level: str = "run", force: bool = False) -> pd.DataF
             }
             if incumbent is not None:
                 value = getattr(incumbent, parameter)
-                row["least_squares"] = metric.from_fraction(value) if parameter in ("floor", "ceiling") else value
+                row["least_squares"] = (
+                    metric.from_fraction(value) if parameter in ("floor", "ceiling") else value
+                )
             if parameter != "floor":
                 row["prior_sd"], row["sd_ratio"] = _contraction(parameter, draws, prior)
             if parameter == "ceiling":
@@ -103,7 +105,11 @@ def _prior_curve(fit: Fit, curve: CurveDraws) -> dict[str, np.ndarray]:
     drawn = {}
     for name, pooled_as in (("gain", "ceiling"), ("log_exponent", "exponent"), ("log_midpoint", "midpoint")):
         centre: Normal = getattr(priors, name)
-        value = centre.mean + centre.sd * rng.standard_normal(_PRIOR_DRAWS) + spread(getattr(priors, f"{name}_within"))
+        value = (
+            centre.mean
+            + centre.sd * rng.standard_normal(_PRIOR_DRAWS)
+            + spread(getattr(priors, f"{name}_within"))
+        )
         if pooled_as in fit.pooled:
             value += spread(getattr(priors, f"{name}_between"))
         drawn[pooled_as] = value

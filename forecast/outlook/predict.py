@@ -14,7 +14,7 @@ from forecast.errors import InputError
 from forecast.inference.least_squares import WIDE_CEILINGS, LeastSquares, least_squares
 from forecast.inference.priors import drift_sd
 from forecast.outlook.draws import LEVELS, CurveDraws, recipe_draws, run_draws
-from forecast.outlook.reliability import run_warnings
+from forecast.outlook.reliability import WARNING_SEPARATOR, run_warnings
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -88,11 +88,15 @@ def predict(
         draws = values(fit, curve, members(fit, level, name), compute, quantity, rng)
         summary = _summary(draws)
         metric = fit.runs.metric
-        summary["independent"] = np.nan if apart is None else metric.from_fraction(apart.curve(compute).mean(axis=0))
+        summary["independent"] = (
+            np.nan if apart is None else metric.from_fraction(apart.curve(compute).mean(axis=0))
+        )
         incumbent = incumbents(fit, level, name)
-        summary["least_squares"] = np.nan if incumbent is None else metric.from_fraction(incumbent.predict(compute))
+        summary["least_squares"] = (
+            np.nan if incumbent is None else metric.from_fraction(incumbent.predict(compute))
+        )
         summary["warning"] = [
-            "; ".join(part for part in (*run_warnings(fit, level, name), gap) if part)
+            WARNING_SEPARATOR.join(part for part in (*run_warnings(fit, level, name), gap) if part)
             for gap in _pooling_gap(fit, curve, apart, compute)
         ]
         rows.append(
@@ -110,8 +114,25 @@ def predict(
                 transitions="excluded",
             )
         )
-    first = ["level", "name", "compute", "unit", "quantity", "mean", "sd", *(f"q{q * 100:02.0f}" for q in QUANTILES)]
-    rest = ["region", "times_fitted", "times_midpoint", "transitions", "least_squares", "independent", "warning"]
+    first = [
+        "level",
+        "name",
+        "compute",
+        "unit",
+        "quantity",
+        "mean",
+        "sd",
+        *(f"q{q * 100:02.0f}" for q in QUANTILES),
+    ]
+    rest = [
+        "region",
+        "times_fitted",
+        "times_midpoint",
+        "transitions",
+        "least_squares",
+        "independent",
+        "warning",
+    ]
     return pd.concat(rows, ignore_index=True)[first + rest]
 
 
@@ -125,7 +146,11 @@ def grid_to(fit: Fit, to: float | None) -> list[float]:
     """
     first = float(fit.fitted.table["compute"].min())
     if to is None or not np.isfinite(to) or to <= first:
-        raise InputError("--to must lie beyond the first fitted evaluation", found=to, expected=f"more than {first:g} {fit.runs.compute.unit}")
+        raise InputError(
+            "--to must lie beyond the first fitted evaluation",
+            found=to,
+            expected=f"more than {first:g} {fit.runs.compute.unit}",
+        )
     return [*(float(f"{c:.4g}") for c in np.geomspace(first, to, GRID_POINTS)[:-1]), float(to)]
 
 

@@ -12,6 +12,9 @@ from forecast.inference.diagnostics import failures
 if TYPE_CHECKING:
     from forecast.fits import Fit
 
+WARNING_SEPARATOR = " | "
+"""Between the warnings of one row."""
+
 NOISE_OVER_BINOMIAL = 3.0
 """A run whose noise beyond the binomial exceeds this many binomial sds is not described by a sigmoid."""
 
@@ -31,12 +34,16 @@ def run_warnings(fit: Fit, level: str, name: str) -> list[str]:
             warnings.append(f"NOT RELIABLE, {run} {fit.refused[run]}")
         ratio = noise_over_expected(fit, run)
         if ratio > NOISE_OVER_BINOMIAL:
-            warnings.append(f"{run} is not described by a sigmoid: its noise is {ratio:.1f} times what evaluations explain")
+            warnings.append(
+                f"{run} may not be described by a sigmoid: its noise is {ratio:.1f} times what evaluations explain"
+            )
     if "ceiling" in fit.pooled:
         recipe = name if level != "run" else fit.runs.recipes[name]
         distance = surprise(fit, recipe)
         if distance > SURPRISE:
-            warnings.append(f"recipe {recipe} is unlike its siblings ({distance:.1f} population sds), pooling may mislead")
+            warnings.append(
+                f"recipe {recipe} is unlike its siblings ({distance:.1f} population sds), pooling may mislead"
+            )
     return warnings
 
 

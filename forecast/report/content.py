@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from forecast.outlook.reliability import run_warnings
+from forecast.outlook.reliability import WARNING_SEPARATOR
 from forecast.report.words import (
     KIND_NAMES,
     LEVEL_NAMES,
@@ -104,10 +104,8 @@ def forecast_notes(fit: Fit, forecast: pd.DataFrame) -> list[tuple[str, list[str
     level = forecast["level"].iloc[0]
     notes = []
     for name, group in forecast.groupby("name", sort=False):
-        own = run_warnings(fit, level, str(name))
-        start = len("; ".join(own))
-        others = dict.fromkeys(text[start:].removeprefix("; ") for text in group["warning"])
-        sentences = [text for text in (*own, *others) if text and _GAP not in text and _FAILED not in text]
+        said = dict.fromkeys(text for cell in group["warning"] for text in cell.split(WARNING_SEPARATOR))
+        sentences = [text for text in said if text and _GAP not in text and _FAILED not in text]
         if sentences:
             notes.append((str(name), sentences))
     return notes
@@ -120,7 +118,7 @@ def ceiling_rows(fit: Fit, parameters: pd.DataFrame) -> list[Row]:
     for name, group in parameters.groupby("name", sort=False):
         ceiling = group[group["parameter"] == "ceiling"].iloc[0]
         midpoint = group[group["parameter"] == "midpoint"].iloc[0]
-        verdict = str(ceiling["verdict"]).replace("+-", "±").replace(" (90 % interval)", "")
+        verdict = str(ceiling["verdict"]).replace("+-", "±")
         low, middle, high = (compute_text(midpoint[q]) for q in ("q05", "q50", "q95"))
         cells = [
             value_text(ceiling["q50"], metric),

@@ -49,7 +49,9 @@ def test_evaluations_are_grouped_by_run_and_grow() -> None:
 
 
 def test_midpoints_are_relative_to_the_longest_run_of_the_recipe() -> None:
-    runs = runs_of({"a": [10.0, 500.0], "b": [10.0, 2000.0], "c": [7.0]}, recipes={"a": "x", "b": "x", "c": "y"})
+    runs = runs_of(
+        {"a": [10.0, 500.0], "b": [10.0, 2000.0], "c": [7.0]}, recipes={"a": "x", "b": "x", "c": "y"}
+    )
     found = observe(runs)
     np.testing.assert_allclose(np.exp(found.log_reference), [2000.0, 7.0])
 

@@ -48,7 +48,10 @@ def test_unknown_preset_is_refused() -> None:
 def test_presets_are_named_and_plain_data(name: str) -> None:
     priors = get_priors(name)
     assert priors.name == name
-    assert json.loads(json.dumps(priors.to_dict()))["gain"] == {"mean": priors.gain.mean, "sd": priors.gain.sd}
+    assert json.loads(json.dumps(priors.to_dict()))["gain"] == {
+        "mean": priors.gain.mean,
+        "sd": priors.gain.sd,
+    }
 
 
 def test_presets_differ_in_the_ceiling_only_and_mean_what_is_said_of_them() -> None:

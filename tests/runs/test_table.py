@@ -52,7 +52,9 @@ def test_a_run_without_a_recipe_column_is_its_own_recipe() -> None:
 
 
 def test_numbers_as_names_and_as_text_are_read() -> None:
-    found = Runs(pd.DataFrame({"run": [1, 1], "compute": ["1", "2"], "value": ["0.25", 0.5]}), PASS_RATE, STEPS)
+    found = Runs(
+        pd.DataFrame({"run": [1, 1], "compute": ["1", "2"], "value": ["0.25", 0.5]}), PASS_RATE, STEPS
+    )
     assert found.names == ["1"]
     assert found.table["value"].tolist() == [0.25, 0.5]
 
@@ -198,7 +200,13 @@ def test_parquet_brings_everything_back(tmp_path: Path) -> None:
 def test_extreme_compute_survives_the_round_trip(tmp_path: Path) -> None:
     original = runs(compute=[1e300, 1e-300, 1e-30, 2e-30, 3e25])
     original.save(tmp_path / "runs.parquet")
-    assert Runs.load(tmp_path / "runs.parquet").table["compute"].tolist() == [1e-30, 2e-30, 3e25, 1e-300, 1e300]
+    assert Runs.load(tmp_path / "runs.parquet").table["compute"].tolist() == [
+        1e-30,
+        2e-30,
+        3e25,
+        1e-300,
+        1e300,
+    ]
 
 
 def test_hash_sees_data_and_nothing_else() -> None:
