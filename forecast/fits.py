@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -211,7 +212,8 @@ def fit(
     floor : {"measured", "latent"} or float
         Where the pass rate before training comes from.
     seed : int
-        Of the sampler; the same seed gives the same draws.
+        Of the sampler. The same seed gives the same draws in one process, and in every process with the same
+        ``PYTHONHASHSEED`` (which the command line fixes); without it draws agree to Monte-Carlo error.
     force : bool
         Also fit runs that screening refuses (flat, collapsed, too short); outputs then carry the reason.
     report : callable, optional
@@ -249,17 +251,14 @@ def fit(
     refused |= {
         name: "no evaluation of the whole prompt set" for name in window.names if name not in screened.runs
     }
-    refused |= screen(screened)
+    refused |= screen(screened, runs.metric)
     usable = [name for name in screened.runs if force or name not in refused]
     if not usable:
         raise Withheld("no forecast: " + "; ".join(f"{name} {reason}" for name, reason in refused.items()))
     fitted = fitted_part(runs, settings, refused)
-    observations = observe(fitted, floor)
-    pooled = (
-        ()
-        if pool == "auto" and _several_bases(fitted)
-        else pooled_parameters(pool, len(observations.recipes))
-    )
+    several_bases = pool == "auto" and _several_bases(fitted)
+    observations = observe(fitted, floor, one_start=pool != "none" and not several_bases)
+    pooled = () if several_bases else pooled_parameters(pool, len(observations.recipes))
 
     quiet: Report = report or (lambda stage, done, total: None)
     main = sample_checked(observations, priors, pooled, seed=seed, stage="sampling", report=quiet)
@@ -286,6 +285,7 @@ def fit(
             "versions": {"python": platform.python_version()} | {name: _version(name) for name in _VERSIONS},
             "data_sha256": runs.hash(),
             "sampler": main.effort.to_dict(),
+            "hash_seed": os.environ.get("PYTHONHASHSEED", "random"),
         },
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from forecast.outlook.reliability import WARNING_SEPARATOR
@@ -56,7 +56,7 @@ def progress_reporter(console: Console) -> Iterator[Report]:
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        tasks: dict[str, int] = {}
+        tasks: dict[str, TaskID] = {}
 
         def bar(stage: str, done: int, total: int) -> None:
             if stage not in tasks:

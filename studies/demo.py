@@ -86,22 +86,25 @@ class Score:
         ]
 
 
+def merge_redrawn(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns run, gpu_hours, pass_rate, with the series that redraw one run merged and repeats averaged."""
+    table = table.assign(run=table["series"].replace(SAME_RUN)).sort_values(["run", "gpu_hours"])
+    apart = table.groupby("run")["gpu_hours"].diff() > SAME_EVALUATION
+    redrawn = table["run"].isin(list(SAME_RUN.values()))
+    evaluation = (apart | ~redrawn).cumsum().rename("evaluation")
+    merged = table.groupby(["run", evaluation], as_index=False)[["gpu_hours", "pass_rate"]].mean()
+    return merged[["run", "gpu_hours", "pass_rate"]]
+
+
 def load_runs() -> Runs:
     """Return the bundled runs, each its own recipe; see studies/data/README.md."""
     table = pd.read_csv(DATA)
-    table["run"] = table["series"].replace(SAME_RUN)
-    table = table.sort_values(["run", "gpu_hours"])
-    apart = table.groupby("run")["gpu_hours"].diff() > SAME_EVALUATION
-    redrawn = table["run"].isin(list(SAME_RUN.values()))
-    table["evaluation"] = (apart | ~redrawn).cumsum()
-    merged = table.groupby(["run", "evaluation"], as_index=False)[["gpu_hours", "pass_rate"]].mean()
+    merged = merge_redrawn(table)
     receipt = Receipt(DATA.name, "csv", rows_read=len(table), runs=list(dict.fromkeys(merged["run"])))
     receipt.drop("the same evaluation read off another figure (averaged)", len(table) - len(merged))
     receipt.note(f"{', '.join(SAME_RUN)} and ScaleRL are one run drawn in several figures: merged")
     return Runs(
-        table=merged.rename(columns={"gpu_hours": "compute", "pass_rate": "value"}).drop(
-            columns="evaluation"
-        ),
+        table=merged.rename(columns={"gpu_hours": "compute", "pass_rate": "value"}),
         metric=Metric("pass_rate", prompts=1000, samples_per_prompt=16),
         compute=ComputeAxis("gpu_hours", SOURCE),
         receipts=(receipt,),

@@ -18,6 +18,11 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def break_off(path: Path, error: type[BaseException]) -> None:
+    path.write_text("half")
+    raise error
+
+
 def existing(folder: Path) -> Path:
     folder.mkdir()
     (folder / MARKER).write_text("old")
@@ -31,8 +36,7 @@ def test_a_file_is_replaced_only_when_it_is_complete(tmp_path: Path) -> None:
         temporary.write_text("first")
         assert not path.exists()
     with pytest.raises(ZeroDivisionError), replacing(path) as temporary:
-        temporary.write_text("half")
-        raise ZeroDivisionError
+        break_off(temporary, ZeroDivisionError)
     assert contents(tmp_path) == {"deep/table.csv": "first"}
     with replacing(path) as temporary:
         temporary.write_text("second")
@@ -69,8 +73,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(tmp_path: Path, error: type[
             pytest.raises(expected),
             replacing_directory(target, overwrite=True, marker=MARKER) as folder,
         ):
-            (folder / MARKER).write_text("half")
-            raise error
+            break_off(folder / MARKER, error)
     assert contents(tmp_path) == before
     assert [p.name for p in tmp_path.iterdir()] == ["fit"]
 

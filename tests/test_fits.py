@@ -95,7 +95,7 @@ def test_a_failing_save_leaves_nothing_and_keeps_the_old(
     owner, name = {"runs": (Runs, "save"), "posterior": (type(hand_fit.posterior), "to_netcdf")}[broken]
     monkeypatch.setattr(owner, name, fail)
     for target in ("fit", "new"):
-        with pytest.raises(InputError, match="cannot be written.*No space left"):
+        with pytest.raises(InputError, match=r"cannot be written.*No space left"):
             hand_fit.save(tmp_path / target, overwrite=True)
     assert contents(tmp_path) == before
     assert [p.name for p in tmp_path.iterdir()] == ["fit"]
@@ -222,7 +222,7 @@ class Sampler:
         self.asked: list[tuple[Observations, tuple[str, ...], int]] = []
         monkeypatch.setattr(sampling, "sample_checked", self)
 
-    def __call__(self, observations: Observations, priors, pooled, *, seed, stage, report, **_):  # noqa: ANN001, ANN204
+    def __call__(self, observations: Observations, priors, pooled, *, seed, stage, report, **_):
         self.asked.append((observations, pooled, seed))
         report(stage, 0, 0)
         recipe_of = dict(
@@ -285,7 +285,9 @@ def test_a_pooled_fit_is_always_accompanied_by_an_independent_one(
 @pytest.mark.parametrize("column", ["model", "task"])
 def test_runs_of_different_experiments_are_not_pooled_unasked(sampler: Sampler, column: str) -> None:
     runs = hand_runs()
-    mixed = replace(runs, table=runs.table.assign(**{column: np.where(runs.table["run"] == "alpha", "m", "n")}))
+    mixed = replace(
+        runs, table=runs.table.assign(**{column: np.where(runs.table["run"] == "alpha", "m", "n")})
+    )
     assert fit(mixed).pooled == ()
     assert fit(mixed, pool="ceiling").pooled == ("ceiling",)
     # A refused run of another model does not stand between the others.
@@ -325,7 +327,7 @@ def test_force_fits_what_screening_refused_and_marks_it(sampler: Sampler) -> Non
 def test_nothing_to_forecast_is_withheld_with_every_reason(sampler: Sampler, value: float) -> None:
     runs = hand_runs()
     flat = replace(runs, table=runs.table.assign(value=value), floors={})
-    with pytest.raises(Withheld, match="alpha flat.*beta flat") as caught:
+    with pytest.raises(Withheld, match=r"alpha flat.*beta flat") as caught:
         fit(flat)
     assert caught.value.exit_code == 1
     assert not sampler.asked

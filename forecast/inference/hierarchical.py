@@ -68,7 +68,7 @@ def sample(
     pooled : tuple of str
         Subset of ``("ceiling", "exponent", "midpoint")``.
     seed : int
-        Same seed, same draws, whatever the number of cores.
+        Same seed, same draws in one process, whatever the number of cores.
     effort : Effort
     progress : callable, optional
 
@@ -122,7 +122,6 @@ def build_model(runs: int, recipes: int) -> pm.Model:
     with pm.Model() as model:
         data = {name: pm.Data(name, value) for name, value in placeholder.items()}
         in_recipe = data["recipe_of_run"]
-        # Runs of one recipe, and of one experiment when ceilings are pooled, start from the same checkpoint.
         floor_group = pm.Normal("floor_group_z", shape=recipes)[data["floor_group"]]
         group_share = pm.math.sigmoid(data["latent_floor"][0] + data["latent_floor"][1] * floor_group)
         # What data determine is the level reached: where chains start from there, less a floor that may be latent.
@@ -174,7 +173,11 @@ def build_model(runs: int, recipes: int) -> pm.Model:
         floor = pm.Deterministic("floor", pt.switch(data["floor_known"], known, latent))
         ceiling = pm.Deterministic("ceiling", floor + (1 - floor) * gain)
 
-        noise_z = pm.Normal("noise_z", shape=runs)
+        # Runs are evaluated alike: most of what is unknown of their noise is common to them.
+        common = data["noise_common"]
+        noise_z = pt.sqrt(common) * pm.Normal("noise_common_z") + pt.sqrt(1 - common) * pm.Normal(
+            "noise_run_z", shape=runs
+        )
         noise = pm.Deterministic("noise", data["noise_median"] * pt.exp(data["noise_log_sd"] * noise_z))
         persistence_z = pm.Normal("persistence_z")
         persistence = pm.Deterministic(
@@ -248,7 +251,8 @@ def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, .
         data[f"{name}_between"] = pair(getattr(priors, f"{name}_between"))
         data[f"{name}_within"] = pair(getattr(priors, f"{name}_within"))
         data[f"{name}_pooled"] = np.float64(_POOLED_AS[name] in pooled)
-    data["floor_group"] = np.arange(len(observations.recipes)) * ("ceiling" not in pooled)
+    data["floor_group"] = observations.floor_group
+    data["noise_common"] = np.float64(priors.noise_common)
     data["floor_within"] = np.float64(priors.latent_floor_within)
     return data
 
@@ -297,6 +301,7 @@ def _placeholder(runs: int, recipes: int) -> dict[str, Any]:
         distance=flat * 2,
         floor=per_run,
         floor_se=per_run,
+        floor_group=np.arange(recipes),
         floor_known=np.ones(runs, dtype=bool),
         noise_median=per_run,
         noise_log_sd=per_run,
@@ -311,7 +316,7 @@ def _named(tree: xr.DataTree, observations: Observations, rng: np.random.Generat
 
     def renamed(name: str, dim: str) -> xr.DataArray:
         array = posterior[name]
-        return array.rename({array.dims[-1]: dim}).drop_vars(array.dims[-1], errors="ignore")
+        return array.rename({array.dims[-1]: dim}).drop_vars(str(array.dims[-1]), errors="ignore")
 
     reference = xr.DataArray(observations.log_reference, dims="recipe")
     run_reference = xr.DataArray(observations.log_reference[observations.recipe_of_run], dims="run")

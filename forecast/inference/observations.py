@@ -45,6 +45,8 @@ class Observations:
         Distance from the previous evaluation in typical gaps.
     floor, floor_se, floor_known : ndarray, shape (J,)
         Step-0 pass rate, its standard error, and whether it is known at all.
+    floor_group : ndarray of int, shape (R,)
+        Recipes with the same number start from the same, latent, floor.
     noise_median, noise_log_sd : ndarray, shape (J,)
         Prior of the extra evaluation noise.
     """
@@ -62,6 +64,7 @@ class Observations:
     floor: NDArray[np.float64]
     floor_se: NDArray[np.float64]
     floor_known: NDArray[np.bool_]
+    floor_group: NDArray[np.int64]
     noise_median: NDArray[np.float64]
     noise_log_sd: NDArray[np.float64]
 
@@ -73,7 +76,7 @@ class Observations:
         return np.exp(last + self.log_reference[self.recipe_of_run])
 
 
-def observe(runs: Runs, floor: str | float = "measured") -> Observations:
+def observe(runs: Runs, floor: str | float = "measured", *, one_start: bool = True) -> Observations:
     """Arrange the whole-set evaluations of `runs`.
 
     Parameters
@@ -82,6 +85,8 @@ def observe(runs: Runs, floor: str | float = "measured") -> Observations:
     floor : {"measured", "latent"} or float
         ``measured``: the step-0 evaluation where the log has one, else latent; ``latent``: ignore it;
         a number (on the metric's scale): the same stated floor for every run, known to +-.02.
+    one_start : bool
+        All recipes start from one checkpoint; else only runs of one recipe do.
 
     Raises
     ------
@@ -119,6 +124,7 @@ def observe(runs: Runs, floor: str | float = "measured") -> Observations:
         floor=np.array(value),
         floor_se=np.array(se),
         floor_known=np.array(known),
+        floor_group=np.zeros(len(recipes), dtype=np.int64) if one_start else np.arange(len(recipes)),
         noise_median=np.array(median),
         noise_log_sd=np.array(log_sd),
     )

@@ -41,6 +41,7 @@ class Priors:
     log_midpoint_within: Normal = Normal(0.10, 0.5)
     latent_floor: Normal = Normal(-0.5, 1.0)  # logit of floor / ceiling where no step-0 evaluation exists
     latent_floor_within: float = 0.1  # runs of one group, in units of latent_floor.sd
+    noise_common: float = 2 / 3  # share of the log noise's prior variance that all runs have in common
     noise_persistence: Normal = Normal(0.0, 1.2)  # logit of the residual correlation one evaluation apart
 
     def to_dict(self) -> dict[str, Any]:

@@ -39,14 +39,19 @@ def sample_checked(
     report(f"compiling the model for {len(observations.runs)} runs", 0, 0)
     compile_model(len(observations.runs), len(observations.recipes))
     for number, effort in enumerate(efforts):
-        label = stage if number == 0 else f"{stage}, again with more care"
+
+        def progress(
+            done: int, total: int, _: int, label: str = stage + ", again with more care" * (number > 0)
+        ) -> None:
+            report(label, done, total)
+
         tree = sample(
             observations,
             priors,
             pooled,
             seed=seed + number,
             effort=effort,
-            progress=lambda done, total, _, label=label: report(label, done, total),
+            progress=progress,
         )
         result = Sampled(tree, check_sampling(tree), effort)
         if all_passed(result.checks):

@@ -68,7 +68,7 @@ def verdict(
         Metric units per unit of pass rate, negative for an error rate.
     """
     half = float(np.diff(np.quantile(ceiling, [0.05, 0.95]))[0]) / 2
-    width = f"+-{half * abs(scale):.3g} (90 % interval)"
+    width = f"90 % interval +-{half * abs(scale):.3g}"
     if sd_ratio > PRIOR_DRIVEN:
         return f"not identified: {width}, {sd_ratio:.0%} of the prior's sd is left"
     if np.isnan(shift):

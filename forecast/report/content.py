@@ -101,7 +101,6 @@ def forecast_rows(fit: Fit, forecast: pd.DataFrame) -> list[Row]:
 
 def forecast_notes(fit: Fit, forecast: pd.DataFrame) -> list[tuple[str, list[str]]]:
     """Warnings as (name, sentences), without what the table itself shows."""
-    level = forecast["level"].iloc[0]
     notes = []
     for name, group in forecast.groupby("name", sort=False):
         said = dict.fromkeys(text for cell in group["warning"] for text in cell.split(WARNING_SEPARATOR))

@@ -20,7 +20,7 @@ KINDS = ("pass_rate", "pass_at_k", "accuracy", "reward", "preference", "error_ra
 SPLITS = ("train", "validation", "test")
 UNITS = ("gpu_hours", "flops", "tokens", "rollouts", "steps")
 
-_DTYPES = {
+_DTYPES: dict[str, Any] = {
     "run": "str",
     "recipe": "str",
     "compute": "float64",

@@ -1,4 +1,4 @@
-"""The hierarchical model against an independent density, its prior, known truth and the sampler's contract."""
+"""The hierarchical model against an independent density, its prior, a known truth, and its contract."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import arviz as az
-import nutpie
 import numpy as np
+import nutpie
 import pymc as pm
 import pytensor
 import pytest
@@ -59,6 +59,7 @@ def observations(
         floor=rng.uniform(0.25, 0.35, runs),
         floor_se=rng.uniform(0.004, 0.01, runs),
         floor_known=np.full(runs, floor_known),
+        floor_group=np.arange(recipes),
         noise_median=np.full(runs, 0.01),
         noise_log_sd=np.full(runs, 0.7),
     )
@@ -70,10 +71,9 @@ class Evaluated:
     def __init__(self, runs: int, recipes: int) -> None:
         self.model = build_model(runs, recipes)
         named = [
-            *(f"recipe_{name}" for name in CURVE),
             *("gain", "exponent", "log_midpoint", "floor", "ceiling", "noise", "persistence"),
-            *(f"{name}_{what}" for name in CURVE for what in ("mean_z", "between_sd", "within_sd")),
-            *("floor_z", "floor_group_z"),
+            *(f"{name}_{what}" for name in CURVE for what in ("mean_z", "between_sd", "within_sd", "run_z")),
+            *("floor_z", "floor_group_z", "noise_common_z"),
         ]
         outputs = [self.model.logp(), *self.model.replace_rvs_by_values([self.model[name] for name in named])]
         self._compiled = pytensor.function(self.model.value_vars, outputs, mode="FAST_COMPILE")
@@ -94,7 +94,9 @@ class Evaluated:
             at += size
         return dict(zip(self._names, map(np.asarray, self._compiled(*values)), strict=True))
 
-    def log_density(self, coordinates: NDArray[np.float64]) -> float:
+    def log_density(
+        self, coordinates: NDArray[np.float64], natural: Callable[[Point], NDArray[np.float64]]
+    ) -> float:
         """Log density of the natural parameters: the sampler's minus log |det d natural / d coordinates|."""
         step = 1e-5
         columns = []
@@ -108,25 +110,31 @@ class Evaluated:
         return float(self(coordinates)["logp"]) - log_volume
 
 
-def natural(point: Point) -> NDArray[np.float64]:
+def of_run(point: Point, name: str) -> NDArray[np.float64]:
+    return np.log(point["exponent"]) if name == "log_exponent" else point[name]
+
+
+def idle(point: Point, name: str, recipe_of_run: NDArray[np.int64], priors: Priors) -> NDArray[np.float64]:
+    """Per recipe, the mean of its runs' offsets: the curves do not depend on it. Scaled to unit variance."""
+    counts = np.bincount(recipe_of_run)
+    means = np.bincount(recipe_of_run, point[f"{name}_run_z"]) / counts
+    return means * np.sqrt(counts * getattr(priors, f"{name}_within").mean / point[f"{name}_within_sd"])
+
+
+def natural_parameters(point: Point, recipe_of_run: NDArray[np.int64], priors: Priors) -> NDArray[np.float64]:
     """Parameters in which the priors are stated, as one vector."""
-    parts = [point[f"recipe_{name}"] for name in CURVE]
-    parts += [point["gain"], np.log(point["exponent"]), point["log_midpoint"]]
+    parts = []
     for name in CURVE:
-        parts += [point[f"{name}_mean_z"]]
+        parts += [of_run(point, name), idle(point, name, recipe_of_run, priors), point[f"{name}_mean_z"]]
         parts += [np.log(point[f"{name}_{what}_sd"]) for what in ("between", "within")]
-    parts += [point["floor_z"], point["floor_group_z"], np.log(point["noise"]), logit(point["persistence"])]
+    parts += [point["floor_z"], point["floor_group_z"], np.log(point["noise"]), point["noise_common_z"]]
+    parts += [logit(point["persistence"])]
     return np.concatenate([np.atleast_1d(part) for part in parts])
 
 
 def expected_log_density(point: Point, data: Observations, priors: Priors, pooled: tuple[str, ...]) -> float:
-    """Priors of BAYES 1a with a population level, and the chain's joint normal, in SciPy."""
+    """Priors of a population, its recipes and their runs, and the chain's joint normal, in SciPy."""
     total = 0.0
-    of_run = {
-        "gain": point["gain"],
-        "log_exponent": np.log(point["exponent"]),
-        "log_midpoint": point["log_midpoint"],
-    }
     for name in CURVE:
         prior = getattr(priors, name)
         spreads = {}
@@ -136,14 +144,23 @@ def expected_log_density(point: Point, data: Observations, priors: Priors, poole
             total += norm.logpdf(np.log(spreads[what]), np.log(spread.mean), spread.sd)
         total += norm.logpdf(point[f"{name}_mean_z"])
         if POOLED_AS[name] in pooled:
-            centre, sd = prior.mean + prior.sd * point[f"{name}_mean_z"], spreads["between"]
+            centre, sd = prior.mean + prior.sd * float(point[f"{name}_mean_z"]), spreads["between"]
         else:
             centre, sd = prior.mean, prior.sd
-        recipe = point[f"recipe_{name}"]
-        total += norm.logpdf(recipe, centre, sd).sum()
-        total += norm.logpdf(of_run[name], recipe[data.recipe_of_run], spreads["within"]).sum()
+        for r in range(len(data.recipes)):
+            # Runs of a recipe share its deviation from the centre and have their own on top.
+            values = of_run(point, name)[data.recipe_of_run == r]
+            covariance = sd**2 + spreads["within"] ** 2 * np.eye(len(values))
+            total += multivariate_normal.logpdf(values, np.full(len(values), centre), covariance)
+        total += norm.logpdf(idle(point, name, data.recipe_of_run, priors)).sum()
     total += norm.logpdf(point["floor_z"]).sum() + norm.logpdf(point["floor_group_z"]).sum()
-    total += norm.logpdf(np.log(point["noise"]), np.log(data.noise_median), data.noise_log_sd).sum()
+    common = priors.noise_common
+    total += norm.logpdf(point["noise_common_z"])
+    total += norm.logpdf(
+        np.log(point["noise"]),
+        np.log(data.noise_median) + data.noise_log_sd * np.sqrt(common) * point["noise_common_z"],
+        data.noise_log_sd * np.sqrt(1 - common),
+    ).sum()
     persistence = float(point["persistence"])
     total += norm.logpdf(logit(persistence), priors.noise_persistence.mean, priors.noise_persistence.sd)
     for j in range(len(data.runs)):
@@ -155,13 +172,9 @@ def expected_log_density(point: Point, data: Observations, priors: Priors, poole
             point["exponent"][j],
             np.exp(point["log_midpoint"][j]),
         )
-        total += multivariate_normal.logpdf(
-            data.fraction[at],
-            mu,
-            chain_covariance(
-                mu, point["noise"][j], persistence, data.inverse_trials[at], data.distance[at][1:]
-            ),
-        )
+        gaps = data.distance[at][1:]
+        covariance = chain_covariance(mu, point["noise"][j], persistence, data.inverse_trials[at], gaps)
+        total += multivariate_normal.logpdf(data.fraction[at], mu, covariance)
     return float(total)
 
 
@@ -207,14 +220,17 @@ def test_log_density_agrees_with_scipy(evaluated: tuple[list[int], Evaluated], c
     recipe_of_run, model = evaluated
     rng = np.random.default_rng(1)
     data = observations(recipe_of_run, rng, floor_known=floor_known, trials=trials)
-    model.condition_on(data, PRIORS[preset], pooled)
-    constants = []
+    priors = PRIORS[preset]
+    model.condition_on(data, priors, pooled)
+    differences = []
     for _ in range(4):
         coordinates = random_coordinates(model.size, rng)
-        expected = expected_log_density(model(coordinates), data, PRIORS[preset], pooled)
-        constants.append(model.log_density(coordinates) - expected)
-    # Finite differences over 19-43 coordinates: about 1e-8 each.
-    np.testing.assert_allclose(constants, constants[0], atol=1e-4, rtol=0)
+        found = model.log_density(
+            coordinates, lambda point: natural_parameters(point, data.recipe_of_run, priors)
+        )
+        differences.append(found - expected_log_density(model(coordinates), data, priors, pooled))
+    # Finite differences over 20-44 coordinates: about 1e-8 each.
+    np.testing.assert_allclose(differences, differences[0], atol=1e-4, rtol=0)
 
 
 def test_noise_of_unlimited_trials_is_an_ornstein_uhlenbeck_process(
@@ -259,10 +275,11 @@ def test_floor_is_measured_or_a_share_of_the_ceiling(evaluated: tuple[list[int],
     model.condition_on(data, PRIORS["wide"], ())
     known = model(coordinates)
     np.testing.assert_allclose(known["floor"], data.floor + data.floor_se * known["floor_z"], atol=1e-9)
-    for pooled in ((), ("ceiling",)):
-        model.condition_on(replace(data, floor_known=~data.floor_known), PRIORS["wide"], pooled)
+    for floor_group in (data.floor_group, np.zeros_like(data.floor_group)):
+        unmeasured = replace(data, floor_known=~data.floor_known, floor_group=floor_group)
+        model.condition_on(unmeasured, PRIORS["wide"], ())
         latent = model(coordinates)
-        group = np.zeros_like(data.recipe_of_run) if pooled else data.recipe_of_run
+        group = floor_group[data.recipe_of_run]
         prior = PRIORS["wide"].latent_floor
         z = latent["floor_group_z"][group] + PRIORS["wide"].latent_floor_within * latent["floor_z"]
         share = expit(prior.mean + prior.sd * z)

@@ -133,7 +133,7 @@ def test_a_floor_outside_the_scale_is_refused(floor: float) -> None:
 
 
 def test_an_unknown_word_for_the_floor_is_refused() -> None:
-    with pytest.raises(InputError, match="measured . latent . a number"):
+    with pytest.raises(InputError, match=r"measured \| latent \| a number"):
         observe(runs_of({"a": [1.0]}), "guess")
 
 

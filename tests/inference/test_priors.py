@@ -40,7 +40,7 @@ def test_unknown_pooling_is_refused(pool: str) -> None:
 
 
 def test_unknown_preset_is_refused() -> None:
-    with pytest.raises(InputError, match="wide . llm-rl"):
+    with pytest.raises(InputError, match=r"wide \| llm-rl"):
         get_priors("narrow")
 
 

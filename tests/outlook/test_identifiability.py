@@ -39,7 +39,9 @@ def test_floor_and_ceiling_come_in_the_units_of_the_log() -> None:
     plain = fit_by_hand().parameters().set_index(["name", "parameter"]).loc["alpha"]
     assert plain.loc["floor", "mean"] == pytest.approx(FLOOR)
     assert plain.loc["ceiling", "mean"] == pytest.approx(CEILING, abs=0.003)
-    percent = fit_by_hand(hand_runs(metric=PERCENT)).parameters().set_index(["name", "parameter"]).loc["alpha"]
+    percent = (
+        fit_by_hand(hand_runs(metric=PERCENT)).parameters().set_index(["name", "parameter"]).loc["alpha"]
+    )
     for column in ("mean", "sd", "q05", "q50", "q95", "prior_sd", "prior_shift", "least_squares"):
         assert percent.loc["ceiling", column] == pytest.approx(100 * plain.loc["ceiling", column], rel=1e-6)
         if column in ("mean", "sd", "q05"):

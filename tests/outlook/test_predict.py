@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-
 from fits_by_hand import CEILING, EXPONENT, FLOOR, MIDPOINT, fit_by_hand, hand_runs
+
 from forecast.curves import sigmoid
 from forecast.errors import InputError, Withheld
 from forecast.fits import Fit
@@ -255,7 +255,9 @@ def test_the_same_question_has_the_same_answer(hand_fit: Fit) -> None:
         (AT, {"names": ["gamma"], "level": "new_run"}, "no such new_run"),
     ],
 )
-def test_wrong_questions_are_refused_in_one_line(hand_fit: Fit, at: list[float], asked: dict, words: str) -> None:
+def test_wrong_questions_are_refused_in_one_line(
+    hand_fit: Fit, at: list[float], asked: dict, words: str
+) -> None:
     with pytest.raises(InputError, match=words) as caught:
         hand_fit.predict(at, **asked)
     assert "\n" not in str(caught.value)

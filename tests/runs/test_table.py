@@ -93,9 +93,9 @@ def test_a_missing_column_is_named(column: str) -> None:
 
 
 def test_floors_belong_to_runs_and_lie_on_the_scale() -> None:
-    with pytest.raises(InputError, match="not in the table.*nobody"):
+    with pytest.raises(InputError, match=r"not in the table.*nobody"):
         Runs(table(), PASS_RATE, STEPS, {"nobody": Floor(0.5)})
-    with pytest.raises(InputError, match="run a, step 0.*found 40"):
+    with pytest.raises(InputError, match=r"run a, step 0.*found 40"):
         Runs(table(), PASS_RATE, STEPS, {"a": Floor(40.0)})
 
 
