@@ -180,7 +180,7 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
     if write_spec is not None:
         text = starting_spec(inspection, write_spec.parent)
         with replacing(write_spec) as temporary:
-            temporary.write_text(text)
+            temporary.write_text(text, encoding="utf-8")
         messages().print(f"wrote {write_spec}: check it, then: rlforecast fit {write_spec} -o fit")
 
 
@@ -348,7 +348,11 @@ def predict(
     from forecast.terminal import forecast_table, messages, output, print_warnings
 
     if (at is None) == (to is None):
-        raise InputError("give either --at or --to")
+        raise InputError(
+            "give either --at or --to",
+            found="both" if at is not None else "neither",
+            fix="name the compute to forecast at, such as --at 16000",
+        )
     result = load(directory)
     table = result.predict(
         at if at is not None else grid_to(result, to),

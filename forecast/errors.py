@@ -5,6 +5,11 @@ bug and keeps its traceback.
 """
 
 
+def printable(text: str) -> str:
+    """Return `text` with surrogates spelled out: file names that are no UTF-8 hold them, and broken JSON texts."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class ForecastError(Exception):
     """Base of all errors raised on purpose."""
 
@@ -38,14 +43,14 @@ class InputError(ForecastError):
         self.what, self.where, self.found, self.expected, self.fix = what, str(where), found, expected, fix
         parts = [f"{where}: {what}" if str(where) else what]
         if found is not None:
-            parts.append(f"found {found}")
+            parts.append(f"found {found}" if str(found) else "found nothing")
         if expected is not None:
             parts.append(f"expected {expected}")
         text = ", ".join(parts)
         if fix:
             text += f". {fix[0].upper()}{fix[1:]}"
         # A log may hold any character: one error stays one line.
-        super().__init__(" ".join(text.split()))
+        super().__init__(" ".join(printable(text).split()))
 
 
 class Withheld(ForecastError):

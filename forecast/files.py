@@ -24,15 +24,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        os.replace(temporary, path)
+        with _parents(path):
+            try:
+                yield temporary
+                os.replace(temporary, path)
+            finally:
+                # Where the parent is a file there is nothing to delete either.
+                with suppress(OSError):
+                    temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError("cannot be written", where=path, found=error.strerror or str(error)) from error
-    finally:
-        # Where the parent is a file there is nothing to delete either.
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
 
 
 @contextmanager
@@ -47,28 +48,52 @@ def replacing_directory(path: str | Path, *, overwrite: bool = False, marker: st
     path = Path(path)
     check_directory(path, overwrite=overwrite, marker=marker)
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise InputError("cannot be written", where=path, found=error.strerror or str(error)) from error
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-            os.replace(path, old / "old")
+        with _parents(path):
+            temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
             try:
-                os.replace(temporary, path)
-            except OSError:
-                os.replace(old / "old", path)
-                old.rmdir()
-                raise
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(temporary, path)
+                yield temporary
+                temporary.chmod(0o755)
+                _move(temporary, path)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise InputError("cannot be written", where=path, found=error.strerror or str(error)) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        raise _unwritable(path, error) from error
+
+
+def _move(temporary: Path, path: Path) -> None:
+    """Put a folder in its place; what was there comes back if that fails."""
+    if not path.exists():
+        os.replace(temporary, path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    os.replace(path, old / "old")
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        os.replace(old / "old", path)
+        old.rmdir()
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _parents(path: Path) -> Iterator[None]:
+    """Make the folders above `path`; on failure those that were made are deleted."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
+        raise
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        "cannot be written", where=path, found=error.strerror or str(error), fix="choose another place"
+    )
 
 
 def check_directory(path: str | Path, *, overwrite: bool = False, marker: str) -> None:
@@ -87,22 +112,31 @@ def check_directory(path: str | Path, *, overwrite: bool = False, marker: str) -
         If it exists and may not be replaced, is a file, or its parent cannot be written to.
     """
     path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise InputError("output folder is a file", where=path, fix="choose another -o")
-    if path.exists() and not overwrite:
-        raise InputError("output folder exists", where=path, fix="add --overwrite or choose another -o")
-    if path.exists() and not (path / marker).exists() and any(path.iterdir()):
-        raise InputError(
-            "output folder holds other files, which --overwrite would delete",
-            where=path,
-            found=f"no {marker}",
-            fix="choose another -o",
-        )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
+        if os.path.lexists(path) and not path.is_dir():
+            raise InputError("output folder is a file", where=path, fix="choose another -o")
+        if path.exists() and not overwrite:
+            raise InputError("output folder exists", where=path, fix="add --overwrite or choose another -o")
+        if path.exists() and not (path / marker).exists() and any(path.iterdir()):
+            raise InputError(
+                "output folder holds other files, which --overwrite would delete",
+                where=path,
+                found=f"no {marker}",
+                fix="choose another -o",
+            )
+        here = Path.cwd()
+        if path.resolve() in (here, *here.parents):
+            raise InputError(
+                "output folder is the folder you are in", where=path, fix="choose another -o"
+            )
+        # Nothing is made yet: a run that fails later leaves no empty folders.
+        nearest = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+        with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
         raise InputError(
-            "output folder cannot be written", where=path, found=error.strerror or str(error)
+            "output folder cannot be written",
+            where=path,
+            found=error.strerror or str(error),
+            fix="choose another -o",
         ) from error

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import xarray as xr
 
 from forecast.errors import InputError, Withheld
@@ -165,7 +166,9 @@ class Fit:
         with replacing_directory(directory, overwrite=overwrite, marker="fit.json") as folder:
             self.runs.save(folder / "runs.parquet")
             self.posterior.to_netcdf(folder / "posterior.nc", engine="h5netcdf")
-            (folder / "fit.json").write_text(json.dumps(self._summary(folder), indent=2) + "\n")
+            summary = self._summary(folder)
+            summary["sha256"] = _seal(summary)
+            (folder / "fit.json").write_text(json.dumps(summary, indent=2) + "\n")
 
     def _summary(self, folder: Path) -> dict[str, Any]:
         return {
@@ -239,12 +242,16 @@ def fit(
         raise InputError("seed must not be negative", found=seed)
     settings = Settings(start=start, upto=upto, prior=prior, pool=pool, floor=floor, seed=seed, forced=force)
     pooled_parameters(pool, 1)  # fail on a wrong name before any work
+    for option, end in (("--from", start), ("--upto", upto)):
+        if end is not None and np.isnan(end):
+            raise InputError(f"{option} is no number", found=end)
     window = runs.window(start, upto)
     if window.table.empty:
         raise InputError(
             "no evaluation in the fitted range",
             found=f"compute {runs.table['compute'].min():g} to {runs.table['compute'].max():g} {runs.compute.unit}",
             expected=f"some between {start if start is not None else 0:g} and {upto if upto is not None else float('inf'):g}",
+            fix="change --from or --upto",
         )
     refused = {name: "no evaluation in the fitted range" for name in runs.names if name not in window.names}
     screened = observe(window, floor)
@@ -332,6 +339,8 @@ def load(directory: str | Path) -> Fit:
         raise InputError(
             "damaged", where=folder / "fit.json", found=str(error), fix="run fit again"
         ) from error
+    if summary.get("sha256", _seal(summary)) != _seal(summary):  # earlier versions wrote none
+        raise InputError("changed after the fit was saved", where=folder / "fit.json", fix="run fit again")
     with xr.open_datatree(folder / "posterior.nc", engine="h5netcdf") as lazy:
         posterior = lazy.load()
     return Fit(
@@ -363,6 +372,12 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+def _seal(summary: Mapping[str, Any]) -> str:
+    """SHA-256 over what fit.json says: an edited setting would change the forecast."""
+    rest = {key: value for key, value in summary.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

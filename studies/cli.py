@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from forecast.cli import COMMANDS
-from forecast.errors import ForecastError
+from forecast.errors import ForecastError, printable
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -67,14 +67,25 @@ def main() -> None:
         _fail(str(error), error.exit_code)
     except click.exceptions.Exit as exit_request:
         code = exit_request.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = 2
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "rlforecast"
+        text = error.format_message().rstrip(".")
+        _fail(f"{text}{'' if text.endswith('?') else '.'} See {command} --help", 2)
     except click.ClickException as error:
         _fail(error.format_message(), 2)
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted, nothing was written", 130)
     except BrokenPipeError:
         # The reader of stdout has gone (`| head`): not an error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_stdout()
         code = 0
+    except OSError as error:
+        # A path that is too long, a folder that may not be looked into, a full disk behind stdout.
+        _close_stdout()
+        _fail(f"{error.filename or 'output'}: cannot be read or written, found {error.strerror or error}", 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -85,8 +96,13 @@ def _fix_hash_seed() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
+def _close_stdout() -> None:
+    """Forget what is still to be written, or Python tries once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(message: str, code: int) -> None:
-    click.echo("rlforecast: " + " ".join(message.split()), err=True)
+    click.echo("rlforecast: " + " ".join(printable(message).split()), err=True)
     sys.exit(code)
 
 

@@ -344,7 +344,7 @@ def test_nothing_to_forecast_is_withheld_with_every_reason(sampler: Sampler, val
         ({"upto": 10.0}, r"no evaluation in the fitted range.*1000 to 16000 gpu_hours.*between 0 and 10"),
         ({"start": 1e6}, "no evaluation in the fitted range"),
         ({"start": 9_000, "upto": 3_000}, "no evaluation in the fitted range"),
-        ({"upto": float("nan")}, "no evaluation in the fitted range"),
+        ({"upto": float("nan")}, "--upto is no number"),
     ],
 )
 def test_wrong_requests_are_refused_before_any_work(sampler: Sampler, asked: dict, words: str) -> None:

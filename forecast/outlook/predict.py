@@ -245,5 +245,9 @@ def _checked_compute(at: Sequence[float]) -> NDArray[np.float64]:
     compute = np.atleast_1d(np.asarray(at, dtype=float))
     bad = ~(np.isfinite(compute) & (compute > 0))
     if bad.any() or not len(compute):
-        raise InputError("compute to forecast at must be positive", found=list(map(float, compute)))
+        raise InputError(
+            "compute to forecast at must be positive",
+            found=", ".join(f"{c:g}" for c in compute) or "none",
+            expected="finite numbers above 0, such as --at 16000",
+        )
     return compute

@@ -95,6 +95,8 @@ def _melted(log: RawLog, spec: Spec) -> RawLog:
     from forecast.runs.readers import melt_wide
 
     x = spec.compute.column[0] if spec.compute.column else columns.step_column(log.records, log, None)
+    if x is None and len(found := axes.candidates(log.records)) == 1:
+        x = found[0]
     if x is None:
         raise InputError(
             "a wide table needs an x column", where=log.source, fix="name it with --compute COLUMN"
@@ -133,11 +135,13 @@ def _read_run(
                 **{
                     series.VALUE: columns.numbers(piece.records, metric, log.source),
                     series.X: axes.logged(piece.records, choices[piece.log], spec.compute, log.source),
-                    series.STEP: np.nan if step is None else columns.numbers(piece.records, step, log.source),
+                    series.STEP: np.nan if step is None else columns.finite(piece.records, step, log.source),
                 }
             )
         )
     frame = pd.concat(frames, ignore_index=True)
+    if spec.metric.trials is not None and spec.metric.trials not in frame:
+        raise columns.no_column(spec.metric.trials, frame, frame[SOURCE].iloc[0])
     labels = _labels(name, frame, declared)
     frame = accounts.drop(frame, np.isinf(frame[series.VALUE].to_numpy()), f"{metric!r} is infinite")
     shared = series.Series(

@@ -55,10 +55,17 @@ def choose(records: pd.DataFrame, step: str | None, spec: ComputeSpec, where: ob
         chosen = (step,)
         note = f"compute: no column of compute, training steps ({step!r}) taken"
     else:
+        listed = []
+        for column in (str(c) for c in records.columns if not str(c).startswith("__")):
+            named = columns.unit_of(column) is not None
+            text = named and not pd.api.types.is_numeric_dtype(records[column])
+            listed.append(
+                f"{column} (text)" if text else f"{column} (zero throughout)" if named else column
+            )
         raise InputError(
             "no compute column and no step column",
             where=where,
-            found=", ".join(str(c) for c in records.columns if not str(c).startswith("__")),
+            found=", ".join(listed),
             fix="name the compute column (--compute COLUMN; '#' is the number of the evaluation)",
         )
     return Choice(chosen, _unit(chosen, step, spec, where), note)
@@ -103,8 +110,8 @@ def _unit(chosen: tuple[str, ...], step: str | None, spec: ComputeSpec, where: o
 
 
 def logged(records: pd.DataFrame, chosen: Choice, spec: ComputeSpec, where: object) -> np.ndarray:
-    """Return the chosen columns, added up; NaN where the axis was not logged."""
-    parts = [columns.numbers(records, c, where) for c in chosen.columns if c != RECORD]
+    """Return the chosen columns, added up; NaN where the axis was not logged (or is no finite number)."""
+    parts = [columns.finite(records, c, where) for c in chosen.columns if c != RECORD]
     if not parts:
         return np.full(len(records), np.nan)
     stacked = np.vstack(parts)
@@ -199,8 +206,6 @@ def cumulative(
         raise InputError(
             f"compute column {name!r} is empty", where=where, fix="choose another --compute COLUMN"
         )
-    if np.nanmin(values) < 0:
-        raise InputError(f"compute column {name!r} is negative", where=where, found=f"{np.nanmin(values):g}")
     if (
         np.nanmin(values) > 1e8
         and re.search("time|date|stamp", name.lower())

@@ -29,6 +29,10 @@ def choose_metric(logs: list[RawLog], spec: MetricSpec) -> tuple[str, str]:
                 if judged is not None:
                     found[column] = judged
     fits = {c: o for c, o in found.items() if _fits(o, spec)}
+    if not fits:
+        # A column that would do but for a few cells of text: reading it names the first of them.
+        found |= (partly := _partly_numbers(logs))
+        fits = {c: o for c, o in partly.items() if _fits(o, spec)}
     # A name that says "val" or "test" beats one that says nothing.
     clear = {c: o for c, o in fits.items() if o.split == spec.split} or fits
     where = logs[0].source if len(logs) == 1 else ""
@@ -49,6 +53,22 @@ def choose_metric(logs: list[RawLog], spec: MetricSpec) -> tuple[str, str]:
         found=", ".join(listed[:8]) or "no outcome column",
         fix="name it with --metric COLUMN, and say what it is with --kind and --split",
     )
+
+
+def _partly_numbers(logs: list[RawLog]) -> dict[str, columns.Outcome]:
+    """Judge the columns that hold mostly numbers and some text."""
+    found: dict[str, columns.Outcome] = {}
+    for log in logs:
+        for column in map(str, log.records.columns):
+            cells = log.records[column]
+            if column in found or pd.api.types.is_numeric_dtype(cells):
+                continue
+            values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+            if np.isfinite(values).sum() >= 0.5 * cells.notna().sum():
+                judged = columns.outcome(column, values)
+                if judged is not None:
+                    found[column] = judged
+    return found
 
 
 def _fits(judged: columns.Outcome, spec: MetricSpec) -> bool:

@@ -195,7 +195,18 @@ def no_column(name: str, records: pd.DataFrame, where: object) -> InputError:
     close = difflib.get_close_matches(name, names, 4, 0.6) or [c for c in names if wanted & set(words(c))][:6]
     shown = close or names[:12]
     rest = "" if close or len(names) <= 12 else f" and {len(names) - 12} more"
-    return InputError(f"no column {name!r}", where=where, found=", ".join(shown) + rest or "no columns")
+    return InputError(
+        f"no column {name!r}",
+        where=where,
+        found=", ".join(shown) + rest or "no columns",
+        fix="name a column of the log; `rlforecast inspect` lists them",
+    )
+
+
+def finite(records: pd.DataFrame, column: str, where: object) -> np.ndarray:
+    """Return a column as `numbers`, infinite ones as NaN: a counter cannot be infinite."""
+    values = numbers(records, column, where)
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def numbers(records: pd.DataFrame, column: str, where: object) -> np.ndarray:
@@ -223,7 +234,8 @@ def numbers(records: pd.DataFrame, column: str, where: object) -> np.ndarray:
             raise InputError(
                 "not a number",
                 where=f"{where}, row {row}, column {column}",
-                found=repr(cell),
+                found=repr(cell[:60]),
                 expected="a number",
+                fix="correct the cell, leave it blank, or name another column",
             )
     return values

@@ -112,13 +112,14 @@ def _trials(rows: pd.DataFrame, metric: MetricSpec, where: object) -> pd.Series:
     if rows.empty:
         return pd.Series(dtype="Int64")
     trials = columns.numbers(rows, metric.trials, where)
-    broken = np.isfinite(trials) & ((trials != np.round(trials)) | (trials < 1))
+    broken = ~np.isnan(trials) & ((trials != np.round(trials)) | (trials < 1) | (trials > 1e15))
     if broken.any():
         i = int(np.flatnonzero(broken)[0])
         raise InputError(
             "trials must be whole numbers from 1 on",
             where=f"{where}, row {rows[SOURCE_ROW].iloc[i]}, column {metric.trials}",
             found=f"{trials[i]:g}",
+            fix="correct the cell, or leave it blank where the size is not known",
         )
     return pd.Series(trials, index=rows.index).astype("Int64")
 

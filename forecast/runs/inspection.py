@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forecast.errors import InputError
+from forecast.errors import InputError, printable
 from forecast.runs import axes, columns
 from forecast.runs.assemble import assemble
 from forecast.runs.read import logs_of
@@ -254,7 +254,7 @@ def declared(candidate: CandidateY) -> dict[str, Any]:
 
 def trial_spec(view: SourceView, candidate: CandidateY) -> Spec:
     """Return the spec with which one source is tried."""
-    run = {"path": [view.source], "split_by": view.split_by}
+    run = {"path": [printable(view.source)], "split_by": view.split_by}
     compute: dict[str, Any] = {}
     cumulative = [x for x in view.x if x.unit not in (None, "steps") and x.nature in ("cumulative", "resets")]
     if len(cumulative) > 1:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from forecast.errors import InputError
+from forecast.errors import InputError, printable
 from forecast.runs import attempts, axes, columns
 from forecast.runs.accounts import LOG, SOURCE, Accounts
 from forecast.runs.readers.base import TIME, RawLog
@@ -51,7 +51,7 @@ def cut(
         for i in mine:
             log = logs[i]
             frame = log.records.copy()
-            frame[LOG], frame[SOURCE] = i, str(log.source)
+            frame[LOG], frame[SOURCE] = i, printable(str(log.source))
             if i not in holders:
                 accounts.drop(frame, np.ones(len(frame), dtype=bool), f"log without column {metric!r}")
                 continue

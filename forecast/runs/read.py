@@ -11,11 +11,31 @@ from typing import Any
 
 import pandas as pd
 
-from forecast.errors import InputError
+from forecast.errors import InputError, printable
 from forecast.runs.assemble import assemble
 from forecast.runs.readers import RawLog, is_run_table, read_log
 from forecast.runs.spec import RunSpec, Spec, load_spec, make_spec
 from forecast.runs.table import Runs
+
+_OPTIONS = {"price_per_unit": "--price", "seed": "--seed-column"}
+"""Option of a parameter of `read_runs` where it is not called the same."""
+
+_OPTION_OF_KEY = {
+    "metric.column": "--metric",
+    "metric.samples_per_prompt": "--samples",
+    "compute.column": "--compute",
+    "compute.unit": "--compute-unit",
+    "compute.price_per_unit": "--price",
+    "run.split_by": "--run",
+    "run.seed": "--seed-column",
+    "run.path": "path",
+    **{f"metric.{n}": f"--{n}" for n in ("kind", "split", "scale", "prompts", "chance", "stratum", "trials")},
+    **{f"compute.{n}": f"--{n}" for n in ("step", "cumulate", "times")},
+    **{f"run.{n}": f"--{n}" for n in ("recipe", "model", "where", "attempts")},
+    **{f"run.{n}.column": f"--{n}" for n in ("recipe", "model")},
+    "run.seed.column": "--seed-column",
+    "metric.wide": "--wide",
+}
 
 PathLikes = str | PathLike[str] | Iterable[str | PathLike[str]]
 
@@ -100,13 +120,20 @@ def read_runs(
     InputError
         If something cannot be read, or is not what it was declared to be.
     """
+    defaults = read_runs.__kwdefaults__ or {}
+    given = [n for n, v in locals().items() if n in defaults and n != "spec" and v != defaults[n]]
     files = _paths(paths)
     if spec is None and len(files) == 1 and files[0].suffix == ".toml":
         spec, files = files[0], []
+    if files and (spec is not None or any(path.suffix == ".toml" for path in files)):
+        raise InputError(
+            "give either paths or a spec, not both",
+            found=", ".join(map(str, files)),
+            fix="name every log in one runs.toml",
+        )
     if spec is not None:
         declared = spec if isinstance(spec, Spec) else load_spec(Path(spec))
-        if files:
-            raise InputError("give either paths or a spec, not both", found=", ".join(map(str, files)))
+        _no_options(given, "a runs.toml", "set them in the runs.toml")
         return read_spec(declared)
     if not files:
         raise InputError("no path given", fix="name log files, a folder or a runs.toml")
@@ -114,7 +141,10 @@ def read_runs(
     if tables:
         if len(tables) < len(files):
             raise InputError("run tables and logs cannot be read together", found=", ".join(map(str, files)))
+        _no_options(given, "saved run tables", "leave them out: the axes are declared in the table")
         return join([Runs.load(path) for path in tables])
+    if odd := [path for path in files if printable(str(path)) != str(path)]:
+        raise InputError("file name is no UTF-8", where=odd[0], fix="rename it, or give the folder it is in")
     one = {
         "split_by": _names(run),
         "recipe": _column(recipe),
@@ -148,7 +178,7 @@ def read_runs(
             },
             "run": [{"path": [str(path)]} | one for path in files],
         },
-        where="options",
+        options=_OPTION_OF_KEY,
     )
     return read_spec(made)
 
@@ -239,6 +269,13 @@ def join(tables: Sequence[Runs]) -> Runs:
         floors=floors,
         receipts=tuple(r for t in tables for r in t.receipts),
     )
+
+
+def _no_options(given: Sequence[str], what: str, fix: str) -> None:
+    """Refuse options that would have no effect."""
+    if given:
+        names = [_OPTIONS.get(name, "--" + name.replace("_", "-")) for name in given]
+        raise InputError(f"options have no effect on {what}", found=", ".join(names), fix=fix)
 
 
 def _paths(paths: PathLikes) -> list[Path]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from forecast.errors import printable
+
 
 @dataclass
 class Receipt:
@@ -33,6 +35,9 @@ class Receipt:
     dropped: dict[str, int] = field(default_factory=dict)
     runs: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.source = printable(self.source)
 
     @property
     def rows_kept(self) -> int:

@@ -87,7 +87,17 @@ def clean(series: Series, accounts: Accounts) -> pd.DataFrame:
         return frame.assign(attempt=[], compute=[])
     series = replace(series, frame=frame)
     frame = _logged_twice(series, accounts)
+    negative = (frame[X] < 0).to_numpy()
+    if negative.any():
+        row = frame[negative].iloc[0]
+        raise InputError(
+            f"compute column {_counter(series)!r} is negative",
+            where=_row(series, row),
+            found=f"{row[X]:g}",
+            fix="correct the row, or choose another --compute COLUMN",
+        )
     if not series.has_step and series.axis.columns != (axes.RECORD,) and not series.compute.cumulate:
+        frame = accounts.drop(frame, _nowhere(frame), _not_logged(series))
         frame[STEP] = frame[X].ffill().bfill()  # the counter itself orders the rows
     elif not series.has_step:
         frame[STEP] = np.arange(1.0, len(frame) + 1)
@@ -103,9 +113,7 @@ def evaluations(series: Series, frame: pd.DataFrame, accounts: Accounts) -> pd.D
     """Keep the rows that hold an evaluation with known compute, each evaluation once."""
     frame = _no_value(frame, frame[VALUE].isna().to_numpy(), series.metric, accounts)
     before = frame["compute"].isna() & ~(series.has_step & (frame[STEP] == 0))
-    frame = accounts.drop(
-        frame, before.to_numpy(), f"no compute ({' + '.join(series.axis.columns)} not logged)"
-    )
+    frame = accounts.drop(frame, before.to_numpy(), _not_logged(series))
     if frame.empty:
         return frame
     frame = _same_checkpoint(series, frame, accounts)
@@ -128,6 +136,23 @@ def evaluations(series: Series, frame: pd.DataFrame, accounts: Accounts) -> pd.D
             fix="check the compute column, or name the runs apart (--run COLUMN)",
         )
     return frame
+
+
+def _counter(series: Series) -> str:
+    return " + ".join(series.axis.columns)
+
+
+def _not_logged(series: Series) -> str:
+    return f"no compute ({_counter(series)} not logged)"
+
+
+def _nowhere(frame: pd.DataFrame) -> np.ndarray:
+    """Return evaluations without a counter that no record beside them gives one: it has its own evaluation."""
+    missing, evaluated = frame[X].isna(), frame[VALUE].notna()
+    block = (~missing).cumsum().clip(lower=1)
+    own = (evaluated & ~missing).groupby(block).transform("any")
+    again = (evaluated & missing).groupby(block).cumsum() > 1
+    return (evaluated & missing & (own | again)).to_numpy()
 
 
 def _no_value(frame: pd.DataFrame, mask: np.ndarray, metric: str, accounts: Accounts) -> pd.DataFrame:
@@ -218,7 +243,7 @@ def _clock(frame: pd.DataFrame) -> np.ndarray | None:
 
 
 def _axis(series: Series) -> str:
-    return "step" if series.has_step else " + ".join(series.axis.columns)
+    return "step" if series.has_step else _counter(series)
 
 
 def _kinds(frame: pd.DataFrame) -> np.ndarray:
@@ -293,7 +318,7 @@ def _with_compute(series: Series, frame: pd.DataFrame, accounts: Accounts) -> pd
         frame["attempt"].to_numpy(),
         series.compute,
         evaluated=frame[VALUE].notna().to_numpy(),
-        name=" + ".join(series.axis.columns),
+        name=_counter(series),
         where=series.where,
     )
     for sentence in notes:

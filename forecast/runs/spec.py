@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,7 +29,8 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Names = Annotated[list[str], BeforeValidator(_as_list)]
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[list[Name], BeforeValidator(_as_list)]
 """One name or a list of names."""
 
 
@@ -39,7 +41,7 @@ class _Strict(BaseModel):
 class Column(_Strict):
     """A reference to a column, where a plain string would be the value itself: ``{column = "series"}``."""
 
-    column: str
+    column: Name
 
 
 class MetricSpec(_Strict):
@@ -63,16 +65,16 @@ class MetricSpec(_Strict):
         One column per run: all columns but the compute and step columns, or the columns listed.
     """
 
-    column: str | None = None
+    column: Name | None = None
     kind: Kind = "pass_rate"
     split: Split = "validation"
     scale: Annotated[tuple[float, float], Field(strict=False)] | None = None
-    prompts: int | None = Field(default=None, gt=0)
-    samples_per_prompt: int | None = Field(default=None, gt=0)
+    prompts: int | None = Field(default=None, gt=0, le=10**9)
+    samples_per_prompt: int | None = Field(default=None, gt=0, le=10**9)
     chance: float = Field(default=0.0, ge=0, lt=1)
-    stratum: str | None = None
-    trials: str | None = None
-    wide: bool | list[str] = False
+    stratum: Name | None = None
+    trials: Name | None = None
+    wide: bool | list[Name] = False
 
     @field_validator("scale")
     @classmethod
@@ -108,7 +110,7 @@ class ComputeSpec(_Strict):
     """
 
     column: Names | None = None
-    step: str | None = None
+    step: Name | None = None
     cumulate: bool = False
     times: float = Field(default=1.0, gt=0)
     offset: float = 0.0
@@ -142,11 +144,11 @@ class RunSpec(_Strict):
 
     path: Names = Field(min_length=1)
     split_by: Names = []
-    name: str | None = None
-    recipe: str | Column | None = None
-    seed: int | Column | None = None
-    model: str | Column | None = None
-    task: str | Column | None = None
+    name: Name | None = None
+    recipe: Name | Column | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | Column | None = None
+    model: Name | Column | None = None
+    task: Name | Column | None = None
     floor: float | None = None
     where: Names = []
     attempts: Attempts = "latest"
@@ -176,7 +178,7 @@ class Spec(_Strict):
     @model_validator(mode="after")
     def _trials(self) -> Spec:
         if self.metric.trials is not None and self.metric.prompts is not None:
-            raise ValueError("metric.trials and metric.prompts both give the trials behind a value; keep one")
+            raise ValueError("trials and prompts both give the trials behind a value; keep one")
         return self
 
 
@@ -201,35 +203,51 @@ def load_spec(path: str | Path) -> Spec:
     return make_spec(data | {"folder": path.parent}, where=path)
 
 
-def make_spec(data: dict[str, Any], *, where: object = "") -> Spec:
-    """Validate a spec given as plain data; every problem is one `InputError`."""
+def make_spec(
+    data: dict[str, Any], *, where: object = "", options: Mapping[str, str] | None = None
+) -> Spec:
+    """Validate a spec given as plain data; every problem is one `InputError`.
+
+    Parameters
+    ----------
+    data : dict
+    where : object
+        File, for messages.
+    options : mapping of str to str, optional
+        Where the spec was made from options: key (``"metric.column"``, ``"run.path"``) -> option.
+    """
     try:
         return Spec.model_validate(data)
     except ValidationError as error:
-        raise _input_error(error, where) from None
+        raise _input_error(error, where, options or {}) from None
 
 
-def _input_error(error: ValidationError, where: object) -> InputError:
+def _input_error(error: ValidationError, where: object, options: Mapping[str, str]) -> InputError:
     """Turn the first pydantic problem into one line: file, key, found, expected."""
     problems = error.errors(include_url=False)
     # An unknown key explains the others ("colum" unknown, hence "column" missing): it goes first.
     first = min(problems, key=lambda p: p["type"] != "extra_forbidden")
     location = tuple(part for part in first["loc"] if not _is_union_branch(part))
-    key = ".".join(str(part + 1) if isinstance(part, int) else str(part) for part in location) or "file"
+    key = ".".join(str(part + 1) if isinstance(part, int) else str(part) for part in location)
+    option = options.get(".".join(str(part) for part in location if not isinstance(part, int)))
+    label = f"{option}: " if option else f"key {key}: " if key else ""
     more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
     if first["type"] == "extra_forbidden":
-        return InputError(f"key {key}: unknown key{more}", where=where, fix=_known(first["loc"]))
+        return InputError(f"{label}unknown key{more}", where=where, fix=_known(first["loc"]))
     if first["type"] == "missing":
-        return InputError(f"key {key}: missing{more}", where=where, fix=f"add {key}")
+        fix = 'add a section [[run]] with path = "..."' if key == "run" else f"add {key}"
+        return InputError(f"{label}missing{more}", where=where, fix=fix)
     message = first["msg"].removeprefix("Value error, ")
+    if location == ("run",):
+        return InputError(f"{label}sections are lists", where=where, fix="write [[run]], not [run]")
     found = repr(first["input"]) if isinstance(first["input"], str | int | float | bool | list) else None
-    return InputError(f"key {key}: {message[0].lower()}{message[1:]}{more}", where=where, found=found)
+    return InputError(f"{label}{message[0].lower()}{message[1:]}{more}", where=where, found=found)
 
 
 def _is_union_branch(part: object) -> bool:
     """Pydantic adds the tried type of a union to the location; a person only wants the key."""
     return isinstance(part, str) and (
-        part in {"str", "int", "bool", "Column"} or part.startswith(("list[", "tuple["))
+        part in {"str", "int", "bool", "Column"} or part.startswith(("list[", "tuple[", "constrained"))
     )
 
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from forecast.errors import InputError
+from forecast.errors import InputError, printable
 from forecast.runs import axes
 from forecast.runs.inspection import CandidateY, Inspection, SourceView, declared
 
@@ -122,6 +122,10 @@ def _run_section(source: SourceView, folder: Path | None) -> list[str]:
 
 
 def _path(source: str, folder: Path | None) -> str:
+    if printable(source) != source:
+        raise InputError(
+            "a runs.toml cannot hold a file name that is no UTF-8", where=source, fix="rename the file"
+        )
     if folder is None:
         return source
     relative = os.path.relpath(source, folder)

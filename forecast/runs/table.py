@@ -275,7 +275,7 @@ def _normalise(table: pd.DataFrame) -> pd.DataFrame:
         values = table[column] if column in table else pd.Series(pd.NA, index=table.index)
         try:
             table[column] = values.astype(dtype)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise _unreadable(table, column, dtype) from error
     table = table[list(COLUMNS)]
     return table.sort_values(["run", "stratum", "compute"], kind="stable").reset_index(drop=True)

@@ -172,8 +172,14 @@ def expected_log_density(point: Point, data: Observations, priors: Priors, poole
             point["exponent"][j],
             np.exp(point["log_midpoint"][j]),
         )
-        gaps = data.distance[at][1:]
-        covariance = chain_covariance(mu, point["noise"][j], persistence, data.inverse_trials[at], gaps)
+        noise = point["noise"][j]
+        if data.inverse_trials.any():
+            gaps = data.distance[at][1:]
+            covariance = chain_covariance(mu, noise, persistence, data.inverse_trials[at], gaps)
+        else:
+            # Nothing but persistent noise: an Ornstein-Uhlenbeck process, exactly.
+            time = np.cumsum(np.where(data.first[at], 0.0, data.distance[at]))
+            covariance = noise**2 * persistence ** np.abs(time[:, None] - time)
         total += multivariate_normal.logpdf(data.fraction[at], mu, covariance)
     return float(total)
 
@@ -231,40 +237,6 @@ def test_log_density_agrees_with_scipy(evaluated: tuple[list[int], Evaluated], c
         differences.append(found - expected_log_density(model(coordinates), data, priors, pooled))
     # Finite differences over 20-44 coordinates: about 1e-8 each.
     np.testing.assert_allclose(differences, differences[0], atol=1e-4, rtol=0)
-
-
-def test_noise_of_unlimited_trials_is_an_ornstein_uhlenbeck_process(
-    evaluated: tuple[list[int], Evaluated],
-) -> None:
-    recipe_of_run, model = evaluated
-    rng = np.random.default_rng(2)
-    data = observations(recipe_of_run, rng, trials=np.inf)
-    coordinates = random_coordinates(model.size, rng)
-
-    def joint(point: Point, fraction: NDArray[np.float64]) -> float:
-        total = 0.0
-        for j in range(len(data.runs)):
-            at = data.run == j
-            time = np.cumsum(np.where(data.first[at], 0.0, data.distance[at]))
-            decay = float(point["persistence"]) ** np.abs(time[:, None] - time)
-            mu = sigmoid(
-                np.exp(data.log_compute[at]),
-                point["floor"][j],
-                point["ceiling"][j],
-                point["exponent"][j],
-                np.exp(point["log_midpoint"][j]),
-            )
-            total += multivariate_normal.logpdf(fraction[at], mu, point["noise"][j] ** 2 * decay)
-        return total
-
-    others = data.fraction + 0.02 * rng.standard_normal(len(data.run))
-    model.condition_on(data, PRIORS["wide"], ())
-    first = model(coordinates)
-    model.condition_on(replace(data, fraction=others), PRIORS["wide"], ())
-    second = model(coordinates)
-    np.testing.assert_allclose(
-        second["logp"] - first["logp"], joint(second, others) - joint(first, data.fraction), rtol=1e-9
-    )
 
 
 def test_floor_is_measured_or_a_share_of_the_ceiling(evaluated: tuple[list[int], Evaluated]) -> None:

@@ -106,9 +106,9 @@ def test_a_glob_is_a_run_per_file_and_a_list_is_one_run(tmp_path):
         ({"recipe": "recipe"}, "no column 'recipe'"),
         ({"where": ["series=z"]}, "no row has series=z.*series: x, y"),
         ({"where": ["series"]}, "not COLUMN=VALUE"),
-        ({"compute_unit": "hours"}, "compute.unit"),
-        ({"kind": "passrate"}, "metric.kind"),
-        ({"times": 0.0}, "compute.times"),
+        ({"compute_unit": "hours"}, "--compute-unit: "),
+        ({"kind": "passrate"}, "--kind: "),
+        ({"times": 0.0}, "--times: "),
         ({"spec": "runs.toml"}, "either paths or a spec"),
     ],
 )

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from forecast.errors import printable
 from forecast.runs.readers.base import SOURCE_ROW
 from forecast.runs.receipt import Receipt
 
@@ -98,6 +99,7 @@ class Columns:
             chunks = self._chunks.pop(name)
             chunks.extend([None] * (len(self._sizes) - len(chunks)))
             parts = [np.full(n, np.nan) if c is None else c for c, n in zip(chunks, self._sizes, strict=True)]
+            name = printable(name)
             data[name] = _joined(name, parts, receipt)
         data[SOURCE_ROW] = np.array(self._rows, dtype=np.int64)
         return pd.DataFrame(data, copy=False)
@@ -135,8 +137,11 @@ def _packed(cells: list[Any]) -> Any:
     if kinds == {bool} and not blanks:
         return np.array(cells)
     if kinds == {str}:
-        return pd.array(cells, dtype="str")
-    return _objects(cells)
+        try:
+            return pd.array(cells, dtype="str")
+        except UnicodeEncodeError:
+            return pd.array([None if c is None else printable(c) for c in cells], dtype="str")
+    return _objects([printable(c) if type(c) is str else c for c in cells])
 
 
 def _objects(cells: Sequence[Any]) -> np.ndarray:

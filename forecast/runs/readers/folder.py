@@ -44,7 +44,7 @@ def read_log(path: str | Path) -> list[RawLog]:
     if path.is_dir():
         return _read_folder(path)
     if not path.exists():
-        raise InputError("no such file or folder", where=path)
+        raise InputError("no such file or folder", where=path, fix="check the path")
     if is_events(path):
         return read_events([path], path)
     return _read_file(path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from forecast.errors import printable
+
 _CHECKPOINT = re.compile(r"(?i)[_\-.]*checkpoint[_-]?\d+$")
 _GENERIC = re.compile(
     r"(?i)(^|[_\-.]+)(trainer_state|log_history|step_logs?|metrics|progress|history|console(_output)?|train(ing)?"
@@ -19,8 +21,8 @@ def run_name(path: Path) -> str:
     for name in (own, *(folder.name for folder in path.parents)):
         short = _CHECKPOINT.sub("", _GENERIC.sub("", name)).strip("_-. ")
         if short:
-            return short
-    return own
+            return printable(short)
+    return printable(own)
 
 
 def distinct(names: list[tuple[str, Path]], root: Path) -> list[str]:
@@ -29,7 +31,7 @@ def distinct(names: list[tuple[str, Path]], root: Path) -> list[str]:
     out = []
     for i, (name, path) in enumerate(names):
         if plain.count(name) > 1:
-            name = str(path.relative_to(root)) if path != root else name
+            name = printable(str(path.relative_to(root))) if path != root else name
         while name in out:
             name = f"{name}#{i + 1}"
         out.append(name)

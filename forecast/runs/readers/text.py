@@ -17,6 +17,16 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _HEAD = 1 << 16
+
+
+def _as_latin_1(error: UnicodeError) -> tuple[str, int]:
+    """Read what is no UTF-8 as Latin-1: names that differ stay different."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+codecs.register_error("rlforecast-latin-1", _as_latin_1)
 # A line longer than this is read whole all the same, but not looked at when the format is guessed.
 _LONG = 1 << 20
 
@@ -29,7 +39,7 @@ class TextFile:
     path : Path
         The file.
     undecodable : int
-        Lines with bytes that are no UTF-8, so far; their bad bytes are replaced.
+        Lines with bytes that are no UTF-8, so far; their bad bytes are read as Latin-1.
     complete : bool
         Whether the last line ended in a line break (known after iterating).
 
@@ -74,7 +84,7 @@ class TextFile:
                     line = raw.decode()
                 except UnicodeDecodeError:
                     self.undecodable += 1
-                    line = raw.decode(errors="replace")
+                    line = raw.decode(errors="rlforecast-latin-1")
                 if "\0" in line:
                     # Blocks of NUL are what a machine that lost power leaves in a growing file.
                     self.undecodable += 1
@@ -96,7 +106,7 @@ class TextFile:
     def note_undecodable(self, receipt: Receipt) -> None:
         """Mention undecodable lines in `receipt`."""
         if self.undecodable:
-            receipt.note(f"{self.undecodable} lines hold bytes that are no UTF-8; those bytes were replaced")
+            receipt.note(f"{self.undecodable} lines hold bytes that are no UTF-8 (read as Latin-1) or zero bytes (left out)")
 
 
 def read_head(path: Path, size: int = _HEAD) -> bytes:
