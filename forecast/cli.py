@@ -157,6 +157,7 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
 
     PATH is a log file, a TensorBoard folder or a folder of logs. Known formats: CSV/TSV (long, wide, W&B export),
     JSON, JSONL, TRL trainer_state.json, TRL and verl console logs, free-text console logs, TensorBoard, Parquet.
+    Exit codes: 0 done, 2 bad input.
 
     \b
     rlforecast inspect logs/ --write-spec runs.toml     then edit runs.toml, then
@@ -245,8 +246,9 @@ def fit(
 ) -> None:
     """Fit a hierarchical Bayesian sigmoid to run logs and save the posterior in DIR.
 
-    RUNS is a runs.toml (see inspect --write-spec), log files or folders, or a saved run table. Exit code 1 means
-    that no forecast can be given: no run shows a rise, or the sampler's diagnostics failed.
+    RUNS is a runs.toml (see inspect --write-spec), log files or folders, or a saved run table.
+    Exit codes: 0 done; 1 no forecast can be given, as no run shows a rise or the sampler's diagnostics failed;
+    2 bad input.
 
     \b
     rlforecast fit runs.toml -o fit --upto 8000
@@ -256,17 +258,18 @@ def fit(
     from rich.markup import escape
 
     from forecast.files import check_directory
+    from forecast.fits import FILES
     from forecast.runs.receipt import Receipt
     from forecast.terminal import (
         messages,
         output,
-        parameter_table,
+        print_parameters,
         print_receipts,
         print_warnings,
         progress_reporter,
     )
 
-    check_directory(directory, overwrite=overwrite, marker="fit.json")
+    check_directory(directory, overwrite=overwrite, owned=FILES)
     say = messages()
     runs = read(paths, reading)
     receipts: list[Receipt] = list(runs.receipts)
@@ -292,7 +295,7 @@ def fit(
         say.print(f"[yellow]no curve for[/yellow] {escape(name)}: {escape(reason)}")
     result.require_passed()
     table = result.parameters()
-    output().print(parameter_table(result, table))
+    print_parameters(output(), result, table)
     if result.pooled:
         say.print(
             f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)"
@@ -336,6 +339,7 @@ def predict(
 
     Intervals are equal-tailed and cover what the sigmoid family, the noise and slow drift allow; a jump or a
     collapse beyond the fitted compute is not included. Least squares is shown beside for comparison.
+    Exit codes: 0 done, 1 withheld as the sampler's diagnostics failed, 2 bad input.
 
     \b
     rlforecast predict fit --at 16000,32000

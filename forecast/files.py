@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -37,7 +37,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_directory(path: str | Path, *, overwrite: bool = False, marker: str) -> Iterator[Path]:
+def replacing_directory(
+    path: str | Path, *, overwrite: bool = False, owned: Collection[str]
+) -> Iterator[Path]:
     """Give a temporary folder; on success it becomes `path`, on failure it is deleted.
 
     Raises
@@ -46,7 +48,7 @@ def replacing_directory(path: str | Path, *, overwrite: bool = False, marker: st
         As `check_directory`.
     """
     path = Path(path)
-    check_directory(path, overwrite=overwrite, marker=marker)
+    check_directory(path, overwrite=overwrite, owned=owned)
     try:
         with _parents(path):
             temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
@@ -96,15 +98,16 @@ def _unwritable(path: Path, error: OSError) -> InputError:
     )
 
 
-def check_directory(path: str | Path, *, overwrite: bool = False, marker: str) -> None:
+def check_directory(path: str | Path, *, overwrite: bool = False, owned: Collection[str]) -> None:
     """Fail now, not after a long fit, if `path` cannot become an output folder.
 
     Parameters
     ----------
     path : path
     overwrite : bool
-        Allow a folder that is empty or holds the file `marker`: never replace somebody's other files.
-    marker : str
+        Allow a folder that holds nothing but `owned`: never delete what somebody else put there.
+    owned : collection of str
+        Names of the files and folders that are about to be written.
 
     Raises
     ------
@@ -117,18 +120,19 @@ def check_directory(path: str | Path, *, overwrite: bool = False, marker: str) -
             raise InputError("output folder is a file", where=path, fix="choose another -o")
         if path.exists() and not overwrite:
             raise InputError("output folder exists", where=path, fix="add --overwrite or choose another -o")
-        if path.exists() and not (path / marker).exists() and any(path.iterdir()):
+        foreign = (
+            sorted(entry.name for entry in path.iterdir() if entry.name not in owned) if path.exists() else []
+        )
+        if foreign:
             raise InputError(
                 "output folder holds other files, which --overwrite would delete",
                 where=path,
-                found=f"no {marker}",
-                fix="choose another -o",
+                found=foreign[0],
+                fix="move them or choose another -o",
             )
         here = Path.cwd()
         if path.resolve() in (here, *here.parents):
-            raise InputError(
-                "output folder is the folder you are in", where=path, fix="choose another -o"
-            )
+            raise InputError("output folder is the folder you are in", where=path, fix="choose another -o")
         # Nothing is made yet: a run that fails later leaves no empty folders.
         nearest = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
         with tempfile.TemporaryFile(dir=nearest):

@@ -33,7 +33,7 @@ FORMAT = 1
 """Version of the saved files; every earlier one stays readable."""
 
 ENGINE = "hierarchical"
-_FILES = ("fit.json", "runs.parquet", "posterior.nc")
+FILES = ("fit.json", "runs.parquet", "posterior.nc")
 _VERSIONS = ("rlforecast", "pymc", "nutpie", "arviz", "numpy", "pandas", "numba")
 
 
@@ -163,7 +163,7 @@ class Fit:
         InputError
             If the folder exists (and `overwrite` is false) or cannot be written.
         """
-        with replacing_directory(directory, overwrite=overwrite, marker="fit.json") as folder:
+        with replacing_directory(directory, overwrite=overwrite, owned=FILES) as folder:
             self.runs.save(folder / "runs.parquet")
             self.posterior.to_netcdf(folder / "posterior.nc", engine="h5netcdf")
             summary = self._summary(folder)
@@ -182,7 +182,7 @@ class Fit:
             "refused": dict(self.refused),
             "provenance": dict(self.provenance),
             "receipts": [receipt.to_dict() for receipt in self.runs.receipts],
-            "files": {name: _sha256(folder / name) for name in _FILES[1:]},
+            "files": {name: _sha256(folder / name) for name in FILES[1:]},
         }
 
 
@@ -271,11 +271,13 @@ def fit(
     main = sample_checked(observations, priors, pooled, seed=seed, stage="sampling", report=quiet)
     groups = {f"/{name}": main.tree[name].to_dataset() for name in ("posterior", "sample_stats")}
     independent_checks: list[Check] = []
+    efforts = {"sampler": main.effort.to_dict()}
     if pooled:
         apart = sample_checked(
             observations, priors, (), seed=seed, stage="sampling, recipes apart", report=quiet
         )
         independent_checks = apart.checks
+        efforts["independent_sampler"] = apart.effort.to_dict()
         groups |= {
             f"/independent/{name}": apart.tree[name].to_dataset() for name in ("posterior", "sample_stats")
         }
@@ -291,7 +293,7 @@ def fit(
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": {"python": platform.python_version()} | {name: _version(name) for name in _VERSIONS},
             "data_sha256": runs.hash(),
-            "sampler": main.effort.to_dict(),
+            **efforts,
             "hash_seed": os.environ.get("PYTHONHASHSEED", "random"),
         },
     )
@@ -306,7 +308,7 @@ def load(directory: str | Path) -> Fit:
         If a file is missing, comes from a later version, or was changed after it was written.
     """
     folder = Path(directory)
-    for name in _FILES:
+    for name in FILES:
         if not (folder / name).is_file():
             raise InputError(
                 "not a saved fit", where=folder, found=f"no {name}", fix="name the folder given to fit -o"
@@ -326,7 +328,7 @@ def load(directory: str | Path) -> Fit:
             expected=f"at most {FORMAT}",
             fix="update rlforecast",
         )
-    for name in _FILES[1:]:
+    for name in FILES[1:]:
         if _sha256(folder / name) != files.get(name):
             raise InputError("changed after the fit was saved", where=folder / name, fix="run fit again")
     try:

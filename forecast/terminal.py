@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from forecast.outlook.reliability import WARNING_SEPARATOR
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 _RECEIPTS_SHOWN = 6
 _PIPE_WIDTH = 200
+_WIDEST = 1000
 
 
 def messages() -> Console:
@@ -85,39 +89,55 @@ def interval(row: pd.Series, decimals: int = 3) -> str:
     return f"{row['q50']:.{decimals}f} [{row['q05']:.{decimals}f}, {row['q95']:.{decimals}f}]"
 
 
-def parameter_table(fit: Fit, parameters: pd.DataFrame) -> Table:
-    """Ceiling, midpoint, exponent and floor per run, with what the data say about the ceiling."""
-    table = Table(
-        title=f"Fitted curves: median [90 % equal-tailed interval], {fit.runs.metric.kind} on {fit.runs.metric.split}",
-        title_justify="left",
-    )
-    words = ("run", "is the ceiling identified?")
-    numbers = ("ceiling", f"midpoint ({fit.runs.compute.unit})", "exponent", "floor")
-    for heading in (
-        words[0],
-        numbers[0],
-        words[1],
-        numbers[1],
-        "fitted / midpoint",
-        *numbers[2:],
-        "least-squares ceiling",
+def print_parameters(console: Console, fit: Fit, parameters: pd.DataFrame) -> None:
+    """Print ceiling, midpoint, exponent and floor per run, with what the data say about the ceiling.
+
+    One line per run where the console is wide enough, else one block per run: intervals never wrap.
+    """
+    title = f"Fitted curves: median [90 % equal-tailed interval], {fit.runs.metric.kind} on {fit.runs.metric.split}"
+    midpoint = f"midpoint ({fit.runs.compute.unit})"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for heading, justify in (
+        ("run", "left"),
+        ("ceiling", "right"),
+        ("is the ceiling identified?", "left"),
+        (midpoint, "right"),
+        ("fitted / midpoint", "right"),
+        ("exponent", "right"),
+        ("floor", "right"),
+        ("least-squares ceiling", "right"),
     ):
-        table.add_column(heading, justify="left" if heading in words else "right", no_wrap=heading in numbers)
-    decimals = _decimals(fit)
+        table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    blocks: list[RenderableType] = [title]
     for name, group in parameters.groupby("name", sort=False):
-        row = {parameter: part.iloc[0] for parameter, part in group.groupby("parameter")}
-        midpoint = row["midpoint"]
-        table.add_row(
-            escape(str(name)),
-            interval(row["ceiling"], decimals),
-            row["ceiling"]["verdict"],
-            f"{number(midpoint['q50'])} [{number(midpoint['q05'])}, {number(midpoint['q95'])}]",
-            f"{midpoint['fitted_over_midpoint']:.1f}",
-            interval(row["exponent"], 2),
-            interval(row["floor"], decimals),
-            number(row["ceiling"]["least_squares"]),
-        )
-    return table
+        cells = _parameter_cells(group, _decimals(fit))
+        table.add_row(escape(str(name)), *cells.values())
+        block = Table.grid(padding=(0, 2))
+        block.add_column(min_width=max(len(midpoint), 20))
+        block.add_column(no_wrap=True)
+        block.add_column(overflow="fold")
+        block.add_row("  ceiling", cells["ceiling"], cells["verdict"])
+        block.add_row("", "", f"least squares {cells['least squares']}")
+        block.add_row(f"  {midpoint}", cells["midpoint"], f"fitted / midpoint {cells['reach']}")
+        block.add_row("  exponent", cells["exponent"], "")
+        block.add_row("  floor", cells["floor"], "")
+        blocks += [Text(str(name), style="bold", overflow="fold"), block]
+    fits = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum <= console.width
+    console.print(table if fits else Group(*blocks))
+
+
+def _parameter_cells(group: pd.DataFrame, decimals: int) -> dict[str, str]:
+    row = {parameter: part.iloc[0] for parameter, part in group.groupby("parameter")}
+    midpoint = row["midpoint"]
+    return {
+        "ceiling": interval(row["ceiling"], decimals),
+        "verdict": row["ceiling"]["verdict"],
+        "midpoint": f"{number(midpoint['q50'])} [{number(midpoint['q05'])}, {number(midpoint['q95'])}]",
+        "reach": f"{midpoint['fitted_over_midpoint']:.1f}",
+        "exponent": interval(row["exponent"], 2),
+        "floor": interval(row["floor"], decimals),
+        "least squares": number(row["ceiling"]["least_squares"]),
+    }
 
 
 def forecast_table(fit: Fit, forecast: pd.DataFrame) -> Table:
@@ -125,20 +145,20 @@ def forecast_table(fit: Fit, forecast: pd.DataFrame) -> Table:
     quantity = {"curve": "true", "evaluation": "measured"}[forecast["quantity"].iloc[0]]
     metric = fit.runs.metric
     table = Table(
-        title=f"Forecast of the {quantity} {metric.kind} ({metric.split}): median [90 % equal-tailed interval]; jumps and collapses not included",
+        title=f"Forecast of the {quantity} {metric.kind} ({metric.split}) by {fit.runs.compute.unit}: median [90 % equal-tailed interval]; jumps and collapses not included",
         title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
     pooled = forecast["independent"].notna().any()
-    headings = [
-        forecast["level"].iloc[0].replace("_", " "),
-        f"at ({fit.runs.compute.unit})",
-        "x fitted",
-        "forecast",
-        "least squares",
-    ]
-    headings += ["recipes apart (mean)"] if pooled else []
-    for i, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=heading == "forecast")
+    table.add_column(forecast["level"].iloc[0].replace("_", " "), overflow="fold", min_width=12)
+    table.add_column("at", justify="right", no_wrap=True)
+    table.add_column("x fitted", justify="right", min_width=6)
+    table.add_column("forecast", justify="right", no_wrap=True)
+    table.add_column("least squares", justify="right", min_width=7)
+    if pooled:
+        table.add_column("recipes apart (mean)", justify="right", min_width=7)
     decimals = _decimals(fit)
     for _, row in forecast.iterrows():
         cells = [

@@ -43,7 +43,7 @@ def demo(directory: Path, overwrite: bool, seed: int) -> None:
     """Fit the first 8,000 GPU-hours of nine published runs, forecast the rest, and score the forecast.
 
     Data: the long runs of Khatri et al. 2025 (ScaleRL), read off the paper's figures. Writes a figure, an HTML
-    page, a table and the fit.
+    page, a table and the fit. Exit codes: 0 done, 1 the sampler's diagnostics failed, 2 DIR cannot be written.
     """
     from forecast.terminal import messages, progress_reporter
     from studies.demo import run_demo

@@ -33,7 +33,8 @@ SAME_RUN = {"ScaleRL-16gen": "ScaleRL", "ScaleRL-math": "ScaleRL"}
 """Series that redraw another series: fitted as three runs they would count one run's luck three times."""
 SAME_EVALUATION = 100.0
 """GPU-hours within which two points of a redrawn run are one evaluation; evaluations are 257 apart."""
-MARKER = "demo.json"
+OWNED = ("report.html", "forecast.png", "forecast.svg", "forecast.csv", "demo.json", "fit")
+"""What the demo writes into its folder."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def write_results(folder: Path, fitted: Fit) -> Score:
         extra=[("How the forecast did", result.sentences())],
         command=f"rlforecast demo --seed {fitted.settings.seed}",
     )
-    (folder / MARKER).write_text(
+    (folder / "demo.json").write_text(
         json.dumps({"source": SOURCE, "upto": UPTO} | asdict(result), indent=2) + "\n"
     )
     return result
@@ -209,10 +210,10 @@ def run_demo(
         If the sampler's diagnostics failed.
     """
     directory = Path(directory)
-    check_directory(directory, overwrite=overwrite, marker=MARKER)
+    check_directory(directory, overwrite=overwrite, owned=OWNED)
     fitted = fit(load_runs(), upto=UPTO, seed=seed, report=report)
     fitted.require_passed()
-    with replacing_directory(directory, overwrite=overwrite, marker=MARKER) as folder:
+    with replacing_directory(directory, overwrite=overwrite, owned=OWNED) as folder:
         result = write_results(folder, fitted)
     console.print("\n".join(result.sentences()), markup=False)
     written = []
@@ -224,4 +225,4 @@ def run_demo(
     ):
         console.print(f"  {directory / name}  {what}", markup=False)
         written.append(directory / name)
-    return [*written, directory / "forecast.svg", directory / MARKER]
+    return [*written, directory / "forecast.svg", directory / "demo.json"]

@@ -11,6 +11,7 @@ from forecast.errors import InputError
 from forecast.files import check_directory, replacing, replacing_directory
 
 MARKER = "fit.json"
+OWNED = (MARKER, "old only")
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -56,7 +57,7 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 def test_a_folder_appears_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "fit"
-    with replacing_directory(path, marker=MARKER) as folder:
+    with replacing_directory(path, owned=OWNED) as folder:
         (folder / MARKER).write_text("new")
         assert not path.exists()
     assert contents(tmp_path) == {f"deep/fit/{MARKER}": "new"}
@@ -71,7 +72,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(tmp_path: Path, error: type[
     for target in (path, tmp_path / "another"):
         with (
             pytest.raises(expected),
-            replacing_directory(target, overwrite=True, marker=MARKER) as folder,
+            replacing_directory(target, overwrite=True, owned=OWNED) as folder,
         ):
             break_off(folder / MARKER, error)
     assert contents(tmp_path) == before
@@ -80,7 +81,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(tmp_path: Path, error: type[
 
 def test_overwriting_replaces_everything_in_the_folder(tmp_path: Path) -> None:
     path = existing(tmp_path / "fit")
-    with replacing_directory(path, overwrite=True, marker=MARKER) as folder:
+    with replacing_directory(path, overwrite=True, owned=OWNED) as folder:
         (folder / MARKER).write_text("new")
     assert contents(tmp_path) == {f"fit/{MARKER}": "new"}
     assert [p.name for p in tmp_path.iterdir()] == ["fit"]
@@ -101,7 +102,7 @@ def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(
     monkeypatch.setattr(os, "replace", refuse)
     with (
         pytest.raises(InputError, match="disk went away"),
-        replacing_directory(path, overwrite=True, marker=MARKER) as folder,
+        replacing_directory(path, overwrite=True, owned=OWNED) as folder,
     ):
         (folder / MARKER).write_text("new")
     assert contents(tmp_path) == before
@@ -111,10 +112,10 @@ def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(
 def test_an_existing_folder_needs_overwrite(tmp_path: Path) -> None:
     path = existing(tmp_path / "fit")
     with pytest.raises(InputError, match=r"output folder exists.*--overwrite"):
-        check_directory(path, marker=MARKER)
-    check_directory(path, overwrite=True, marker=MARKER)
+        check_directory(path, owned=OWNED)
+    check_directory(path, overwrite=True, owned=OWNED)
     (tmp_path / "empty").mkdir()
-    check_directory(tmp_path / "empty", overwrite=True, marker=MARKER)
+    check_directory(tmp_path / "empty", overwrite=True, owned=OWNED)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "fit"]
 
 
@@ -125,10 +126,10 @@ def test_somebody_elses_folder_is_never_replaced(tmp_path: Path, names: list[str
     for name in names:
         (path / name).write_text("precious")
     with pytest.raises(InputError, match="holds other files"):
-        check_directory(path, overwrite=True, marker=MARKER)
+        check_directory(path, overwrite=True, owned=OWNED)
     with (
         pytest.raises(InputError, match="holds other files"),
-        replacing_directory(path, overwrite=True, marker=MARKER),
+        replacing_directory(path, overwrite=True, owned=OWNED),
     ):
         pass
     assert contents(path) == dict.fromkeys(sorted(names), "precious")
@@ -137,7 +138,7 @@ def test_somebody_elses_folder_is_never_replaced(tmp_path: Path, names: list[str
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "fit").write_text("precious")
     with pytest.raises(InputError, match="output folder is a file"):
-        check_directory(tmp_path / "fit", overwrite=True, marker=MARKER)
+        check_directory(tmp_path / "fit", overwrite=True, owned=OWNED)
     with pytest.raises(InputError, match="output folder cannot be written"):
-        check_directory(tmp_path / "fit" / "below", marker=MARKER)
+        check_directory(tmp_path / "fit" / "below", owned=OWNED)
     assert contents(tmp_path) == {"fit": "precious"}

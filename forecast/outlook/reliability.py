@@ -18,6 +18,9 @@ WARNING_SEPARATOR = " | "
 NOISE_OVER_BINOMIAL = 3.0
 """A run whose noise beyond the binomial exceeds this many binomial sds is not described by a sigmoid."""
 
+EVALUATION_SD = 0.004
+"""Evaluations larger than about 16,000 trials repeat no better than this in real logs."""
+
 SURPRISE = 2.0
 """A recipe whose gain lies this many population sds from the population's centre is unlike its siblings."""
 
@@ -56,7 +59,7 @@ def noise_over_expected(fit: Fit, run: str) -> float:
     inverse = float(np.median(observations.inverse_trials[at]))
     if inverse > 0:
         level = np.clip(np.mean(y), 0.01, 0.99)
-        expected = np.sqrt(level * (1 - level) * inverse)
+        expected = max(np.sqrt(level * (1 - level) * inverse), EVALUATION_SD)
     else:
         differences = np.diff(y) if len(y) > 1 else np.zeros(1)
         expected = max(float(np.median(np.abs(differences))) * 1.4826 / np.sqrt(2), 0.002)

@@ -32,7 +32,7 @@ def render(inspection: Inspection, console: Console) -> None:
         "rows",
         "kept",
         "run",
-        "evaluations",
+        "evals",
         "compute",
         "value",
     )

@@ -203,9 +203,7 @@ def load_spec(path: str | Path) -> Spec:
     return make_spec(data | {"folder": path.parent}, where=path)
 
 
-def make_spec(
-    data: dict[str, Any], *, where: object = "", options: Mapping[str, str] | None = None
-) -> Spec:
+def make_spec(data: dict[str, Any], *, where: object = "", options: Mapping[str, str] | None = None) -> Spec:
     """Validate a spec given as plain data; every problem is one `InputError`.
 
     Parameters

@@ -106,7 +106,9 @@ class TextFile:
     def note_undecodable(self, receipt: Receipt) -> None:
         """Mention undecodable lines in `receipt`."""
         if self.undecodable:
-            receipt.note(f"{self.undecodable} lines hold bytes that are no UTF-8 (read as Latin-1) or zero bytes (left out)")
+            receipt.note(
+                f"{self.undecodable} lines hold bytes that are no UTF-8 (read as Latin-1) or zero bytes (left out)"
+            )
 
 
 def read_head(path: Path, size: int = _HEAD) -> bytes:
