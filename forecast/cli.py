@@ -157,6 +157,7 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
 
     PATH is a log file, a TensorBoard folder or a folder of logs. Known formats: CSV/TSV (long, wide, W&B export),
     JSON, JSONL, TRL trainer_state.json, TRL and verl console logs, free-text console logs, TensorBoard, Parquet.
+
     Exit codes: 0 done, 2 bad input.
 
     \b
@@ -247,6 +248,7 @@ def fit(
     """Fit a hierarchical Bayesian sigmoid to run logs and save the posterior in DIR.
 
     RUNS is a runs.toml (see inspect --write-spec), log files or folders, or a saved run table.
+
     Exit codes: 0 done; 1 no forecast can be given, as no run shows a rise or the sampler's diagnostics failed;
     2 bad input.
 
@@ -339,6 +341,7 @@ def predict(
 
     Intervals are equal-tailed and cover what the sigmoid family, the noise and slow drift allow; a jump or a
     collapse beyond the fitted compute is not included. Least squares is shown beside for comparison.
+
     Exit codes: 0 done, 1 withheld as the sampler's diagnostics failed, 2 bad input.
 
     \b

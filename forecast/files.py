@@ -60,6 +60,11 @@ def replacing_directory(
                 shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise _unwritable(path, error) from error
+    except InputError as error:
+        # A file inside could not be written: its place is the folder as it was asked for.
+        if isinstance(error.__cause__, OSError):
+            raise _unwritable(path, error.__cause__) from error
+        raise
 
 
 def _move(temporary: Path, path: Path) -> None:

@@ -145,7 +145,7 @@ def forecast_table(fit: Fit, forecast: pd.DataFrame) -> Table:
     quantity = {"curve": "true", "evaluation": "measured"}[forecast["quantity"].iloc[0]]
     metric = fit.runs.metric
     table = Table(
-        title=f"Forecast of the {quantity} {metric.kind} ({metric.split}) by {fit.runs.compute.unit}: median [90 % equal-tailed interval]; jumps and collapses not included",
+        title=f"Forecast of the {quantity} {metric.kind} ({metric.split}) by {fit.runs.compute.unit}\nmedian [90 % equal-tailed interval]; jumps and collapses not included",
         title_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,16 +13,28 @@ from forecast.cli import COMMANDS
 from forecast.errors import ForecastError, printable
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of stdout has gone (`| head`): not an error of ours, though click would exit with 1.
+            _close_stdout()
+            return 0
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(package_name="rlforecast")
 def rlforecast() -> None:
     """Forecast RL training of language models from run logs, with intervals that mean what they say.
 
     \b
-    rlforecast demo                              the whole job on published runs, in two minutes
-    rlforecast inspect logs/                     what is in my logs?
-    rlforecast fit logs/ --metric acc -o fit     fit what has been run
-    rlforecast predict fit --at 16000            what would more compute buy?
+    rlforecast demo                           all of it on published runs
+    rlforecast inspect logs/                  what is in my logs?
+    rlforecast fit logs/ --metric acc -o fit  fit what has been run
+    rlforecast predict fit --at 16000         what would more compute buy?
 
     Exit codes: 0 done, 1 forecast withheld (diagnostics failed or the data cannot carry one), 2 bad input.
     """
@@ -43,7 +56,9 @@ def demo(directory: Path, overwrite: bool, seed: int) -> None:
     """Fit the first 8,000 GPU-hours of nine published runs, forecast the rest, and score the forecast.
 
     Data: the long runs of Khatri et al. 2025 (ScaleRL), read off the paper's figures. Writes a figure, an HTML
-    page, a table and the fit. Exit codes: 0 done, 1 the sampler's diagnostics failed, 2 DIR cannot be written.
+    page, a table and the fit.
+
+    Exit codes: 0 done, 1 the sampler's diagnostics failed, 2 DIR cannot be written.
     """
     from forecast.terminal import messages, progress_reporter
     from studies.demo import run_demo
@@ -61,7 +76,7 @@ def main() -> None:
     """Run the command line."""
     _fix_hash_seed()
     try:
-        code = rlforecast.main(standalone_mode=False)
+        code = rlforecast.main(prog_name="rlforecast", standalone_mode=False)
         sys.stdout.flush()
     except ForecastError as error:
         _fail(str(error), error.exit_code)
@@ -79,7 +94,7 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted, nothing was written", 130)
     except BrokenPipeError:
-        # The reader of stdout has gone (`| head`): not an error of ours.
+        # As above, when the rest is written at the end.
         _close_stdout()
         code = 0
     except OSError as error:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from command import command  # noqa: F401
 from fits_by_hand import fit_by_hand
 
 from forecast.fits import Fit, fit

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import Command, command, fill, tree  # noqa: F401
+from command import Command, fill, tree
 from fits_by_hand import fit_by_hand
 
 import forecast.fits
@@ -39,7 +40,7 @@ def no_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def refuse(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:  # noqa: F811
+def refuse(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Run a command that must fail with `code`; return its line."""
     place = tmp_path / "work"
     place.mkdir()
@@ -305,8 +306,6 @@ def test_a_log_that_cannot_be_fitted(refuse: Callable[..., str], case: str) -> N
 def test_an_option_that_makes_no_sense(
     refuse: Callable[..., str], option: str, value: str, words: str
 ) -> None:
-    import re
-
     line = refuse({"p.csv": GOOD}, "fit", "p.csv", "-o", "out", option, value)
     assert re.search(words, line), line
     assert option.lstrip("-").partition("-")[0] in line or "fitted range" in line or "p.csv" in line
@@ -334,8 +333,6 @@ def test_an_option_that_makes_no_sense(
     ],
 )
 def test_a_spec_that_is_wrong(refuse: Callable[..., str], spec: str, words: str) -> None:
-    import re
-
     line = refuse({"p.csv": GOOD, "runs.toml": spec}, "fit", "runs.toml", "-o", "out")
     assert re.search(f"(?i){words}", line), line
 
@@ -384,8 +381,6 @@ def test_options_that_a_spec_would_ignore_are_refused(refuse: Callable[..., str]
 def test_a_place_that_is_not_there(
     refuse: Callable[..., str], files: dict[str, str | bytes], arguments: list[str], words: str
 ) -> None:
-    import re
-
     line = refuse({"p.csv": GOOD} | files, *arguments)
     assert re.search(words, line), line
 
@@ -436,16 +431,21 @@ def test_a_folder_that_may_not_be_looked_into_is_one_line(
     )
 
 
+@pytest.mark.parametrize("writer", ["xarray.DataTree.to_netcdf", "pyarrow.parquet.write_table"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_no_space_or_an_interrupt_while_saving(
-    refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch, hand_fit: Fit, error: BaseException
+    refuse: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    hand_fit: Fit,
+    error: BaseException,
+    writer: str,
 ) -> None:
     monkeypatch.setattr(forecast.fits, "fit", lambda *arguments, **options: hand_fit)
 
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("xarray.DataTree.to_netcdf", fail)
+    monkeypatch.setattr(writer, fail)
     interrupted = isinstance(error, KeyboardInterrupt)
     line = refuse({"p.csv": GOOD}, "fit", "p.csv", "-o", "a/b/out", code=130 if interrupted else 2)
     assert line == (
@@ -491,8 +491,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str |
 def test_a_forecast_that_cannot_be_asked_for(
     refuse: Callable[..., str], saved: dict[str, dict[str, str | bytes]], arguments: list[str], words: str
 ) -> None:
-    import re
-
     assert re.search(words, refuse(saved["sound"], "predict", "fit", *arguments))
 
 

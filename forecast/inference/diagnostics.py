@@ -44,7 +44,7 @@ class Check:
 
 def all_passed(checks: Sequence[Check]) -> bool:
     """Whether every check was made and passed."""
-    return all(check.passed is True for check in checks)
+    return bool(checks) and all(check.passed is True for check in checks)
 
 
 def failures(checks: Sequence[Check]) -> str:

@@ -57,9 +57,11 @@ def choose(records: pd.DataFrame, step: str | None, spec: ComputeSpec, where: ob
     else:
         listed = []
         for column in (str(c) for c in records.columns if not str(c).startswith("__")):
-            named = columns.unit_of(column) is not None
-            text = named and not pd.api.types.is_numeric_dtype(records[column])
-            listed.append(f"{column} (text)" if text else f"{column} (zero throughout)" if named else column)
+            is_unit = columns.unit_of(column) is not None
+            text = is_unit and not pd.api.types.is_numeric_dtype(records[column])
+            listed.append(
+                f"{column} (text)" if text else f"{column} (zero throughout)" if is_unit else column
+            )
         raise InputError(
             "no compute column and no step column",
             where=where,

@@ -269,8 +269,11 @@ def _metric_dicts(shapes: list[tuple[str, ...]]) -> set[tuple[str, ...]]:
 
 def _count_records(records: pd.DataFrame, receipt: Receipt) -> None:
     """Number the training records in place of a step; an evaluation gets the number of the record before."""
-    evals = [c for c in records.columns if str(c).startswith("eval_")]
-    training = ~records[evals].notna().any(axis=1) if evals else pd.Series(True, index=records.index)
+    # A record that holds nothing but eval_... (and the epoch) is an evaluation.
+    beside = [
+        c for c in records if not str(c).startswith("eval_") and c not in ("epoch", SOURCE_ROW, TIME, LAUNCH)
+    ]
+    training = records[beside].notna().any(axis=1) if beside else pd.Series(True, index=records.index)
     records[RECORD] = training.cumsum().clip(lower=1)
     receipt.note(f"the lines have no step; column {RECORD!r} counts the training records 1..{training.sum()}")
 
