@@ -162,6 +162,7 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
 
     \b
     rlforecast inspect logs/ --write-spec runs.toml     then edit runs.toml, then
+    rlforecast inspect runs.toml                        what it declares, then
     rlforecast fit runs.toml -o fit
     """
     import json
@@ -172,6 +173,18 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
     from forecast.runs.starting import starting_spec
     from forecast.terminal import messages, output
 
+    if form == "table" and len(paths) == 1 and paths[0].suffix == ".toml":
+        from forecast.runs.read import read_runs
+        from forecast.terminal import print_receipts, runs_table
+
+        if write_spec is not None:
+            raise InputError(
+                "--write-spec makes a runs.toml from logs", found=paths[0], fix="name the logs instead"
+            )
+        runs = read_runs(paths[0])
+        print_receipts(messages(), runs.receipts)
+        output().print(runs_table(runs))
+        return
     if write_spec is not None and write_spec.exists() and not overwrite:
         raise InputError("exists", where=write_spec, fix="add --overwrite or choose another --write-spec")
     inspection = inspect_paths(list(paths))
@@ -276,8 +289,6 @@ def fit(
     runs = read(paths, reading)
     receipts: list[Receipt] = list(runs.receipts)
     print_receipts(say, receipts)
-    if runs.metric.caveat:
-        print_warnings(say, [runs.metric.caveat])
     from forecast.fits import fit as fit_runs
 
     with progress_reporter(say) as report:
@@ -295,14 +306,21 @@ def fit(
     result.save(directory, overwrite=overwrite)
     for name, reason in result.refused.items():
         say.print(f"[yellow]no curve for[/yellow] {escape(name)}: {escape(reason)}")
+    if len(result.refused) > len(runs.names) / 2 and not force:
+        say.print(
+            f"[yellow]warning:[/yellow] {len(result.observations.runs)} of {len(runs.names)} runs carry a curve: what "
+            "holds for the survivors need not hold for the next run"
+        )
     result.require_passed()
     table = result.parameters()
     print_parameters(output(), result, table)
+    if pool == "auto" and len(result.observations.recipes) > 1 and not result.pooled:
+        say.print("nothing pooled: the runs are of different base models or tasks (--pool all pools them)")
     if result.pooled:
         say.print(
             f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)"
         )
-    print_warnings(say, list(table["warning"]))
+    print_warnings(say, table)
     say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result)}")
 
 
@@ -374,14 +392,68 @@ def predict(
         click.echo(json.dumps(json.loads(table.to_json(orient="records")), indent=2))
     else:
         output().print(forecast_table(result, table))
-    say = messages()
-    if result.runs.metric.caveat:
-        print_warnings(say, [result.runs.metric.caveat])
-    print_warnings(say, list(table["warning"]))
+    print_warnings(messages(), table)
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "-o",
+    "--output",
+    "page",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="HTML page to write.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--at",
+    type=Numbers(),
+    help="Compute to forecast at, in the fit's unit. [default: twice the largest fitted]",
+)
+@click.option(
+    "--level",
+    default="run",
+    show_default=True,
+    help="run, recipe (its mean curve) or new_run (one more seed).",
+)
+@click.option(
+    "--quantity",
+    default="evaluation",
+    show_default=True,
+    help="evaluation (what one evaluation would show) or curve (true pass rate).",
+)
+@click.option("--force", is_flag=True, help="Write it although diagnostics failed; the page then says so.")
+def report(
+    directory: Path,
+    page: Path,
+    overwrite: bool,
+    at: list[float] | None,
+    level: str,
+    quantity: str,
+    force: bool,
+) -> None:
+    """Write one self-contained HTML page: figure, forecast, ceilings, what the bands leave out, receipts.
+
+    Exit codes: 0 done; 1 the fit's diagnostics failed (see --force); 2 bad input.
+
+    \b
+    rlforecast report fit --at 16000 -o report.html
+    """
+    from forecast.fits import load
+    from forecast.report.page import write_page
+    from forecast.terminal import messages
+
+    if page.exists() and not overwrite:
+        raise InputError("exists", where=page, fix="add --overwrite or choose another -o")
+    result = load(directory)
+    write_page(page, result, at=at or [float(_twice(result))], level=level, quantity=quantity, force=force)
+    messages().print(f"wrote {page}: open it in a browser")
 
 
 def _twice(result: Any) -> str:
     return f"{2 * result.observations.fitted_upto.max():.3g}"
 
 
-COMMANDS = (inspect, fit, predict)
+COMMANDS = (inspect, fit, predict, report)

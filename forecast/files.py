@@ -124,7 +124,11 @@ def check_directory(path: str | Path, *, overwrite: bool = False, owned: Collect
         if os.path.lexists(path) and not path.is_dir():
             raise InputError("output folder is a file", where=path, fix="choose another -o")
         if path.exists() and not overwrite:
-            raise InputError("output folder exists", where=path, fix="add --overwrite or choose another -o")
+            raise InputError(
+                "output folder exists",
+                where=path,
+                fix="overwrite it (--overwrite, overwrite=True) or choose another",
+            )
         foreign = (
             sorted(entry.name for entry in path.iterdir() if entry.name not in owned) if path.exists() else []
         )

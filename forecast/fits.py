@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ FORMAT = 1
 
 ENGINE = "hierarchical"
 FILES = ("fit.json", "runs.parquet", "posterior.nc")
+_BASE = re.compile(r"(?<![\d.])\d+(?:\.\d+)?b(?![a-z])|llama|qwen|gemma|mistral|olmo|deepseek|phi-?\d")
 _VERSIONS = ("rlforecast", "pymc", "nutpie", "arviz", "numpy", "pandas", "numba")
 
 
@@ -96,6 +98,14 @@ class Fit:
     independent_checks: list[Check] = field(default_factory=list)
     refused: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        state = "passed" if self.passed else "diagnostics FAILED"
+        return (
+            f"Fit({len(self.observations.runs)} runs in {len(self.observations.recipes)} recipes, "
+            f"{len(self.observations.run)} evaluations, pooled: {', '.join(self.pooled) or 'nothing'}, {state}, "
+            f"{len(self.refused)} refused)"
+        )
 
     @cached_property
     def fitted(self) -> Runs:
@@ -211,7 +221,8 @@ def fit(
     pool : {"auto", "none", "all"} or names
         What recipes teach each other: of ``ceiling,exponent,midpoint``. Pooling assumes recipes of one
         experiment (same base model and data); ``auto`` pools all three with five recipes or more, ceiling and
-        exponent with two to four, nothing when runs declare different models or tasks.
+        exponent with two to four, nothing when runs declare different models or tasks, or are named after
+        different base models (``0.6b``, ``llama``) without declaring any.
     floor : {"measured", "latent"} or float
         Where the pass rate before training comes from.
     seed : int
@@ -261,11 +272,11 @@ def fit(
     refused |= screen(screened, runs.metric)
     usable = [name for name in screened.runs if force or name not in refused]
     if not usable:
-        raise Withheld("no forecast: " + "; ".join(f"{name} {reason}" for name, reason in refused.items()))
+        raise Withheld(f"no forecast: {_listed([f'{name} {reason}' for name, reason in refused.items()])}")
     fitted = fitted_part(runs, settings, refused)
-    several_bases = pool == "auto" and _several_bases(fitted)
-    observations = observe(fitted, floor, one_start=pool != "none" and not several_bases)
-    pooled = () if several_bases else pooled_parameters(pool, len(observations.recipes))
+    apart = pool == "auto" and several_bases(fitted)
+    observations = observe(fitted, floor, one_start=pool != "none" and not apart)
+    pooled = () if apart else pooled_parameters(pool, len(observations.recipes))
 
     quiet: Report = report or (lambda stage, done, total: None)
     main = sample_checked(observations, priors, pooled, seed=seed, stage="sampling", report=quiet)
@@ -273,13 +284,13 @@ def fit(
     independent_checks: list[Check] = []
     efforts = {"sampler": main.effort.to_dict()}
     if pooled:
-        apart = sample_checked(
+        separate = sample_checked(
             observations, priors, (), seed=seed, stage="sampling, recipes apart", report=quiet
         )
-        independent_checks = apart.checks
-        efforts["independent_sampler"] = apart.effort.to_dict()
+        independent_checks = separate.checks
+        efforts["independent_sampler"] = separate.effort.to_dict()
         groups |= {
-            f"/independent/{name}": apart.tree[name].to_dataset() for name in ("posterior", "sample_stats")
+            f"/independent/{name}": separate.tree[name].to_dataset() for name in ("posterior", "sample_stats")
         }
     return Fit(
         runs=runs,
@@ -365,8 +376,19 @@ def fitted_part(runs: Runs, settings: Settings, refused: Mapping[str, str]) -> R
     return window.select(name for name in window.names if name not in refused)
 
 
-def _several_bases(runs: Runs) -> bool:
-    return any(runs.table[column].nunique() > 1 for column in ("model", "task"))
+def _listed(sentences: list[str], shown: int = 5) -> str:
+    more = f"; and {len(sentences) - shown} more runs" if len(sentences) > shown else ""
+    return "; ".join(sentences[:shown]) + more
+
+
+def several_bases(runs: Runs) -> bool:
+    """Whether runs declare different base models or tasks, or else are named after different base models."""
+    if any(runs.table[column].nunique() > 1 for column in ("model", "task")):
+        return True
+    if runs.table["model"].notna().all():
+        return False
+    named = [frozenset(_BASE.findall(name.lower())) for name in runs.names]
+    return all(named) and len(set(named)) > 1
 
 
 def _version(name: str) -> str:

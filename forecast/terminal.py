@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from forecast.fits import Fit
     from forecast.inference.sampling import Report
     from forecast.runs.receipt import Receipt
+    from forecast.runs.table import Runs
 
 _RECEIPTS_SHOWN = 6
 _PIPE_WIDTH = 200
@@ -82,6 +84,11 @@ def number(value: float, digits: int = 3) -> str:
         return f"{value:.{digits}g}"
     decimals = max(0, digits - 1 - int(np.floor(np.log10(abs(value)))))
     return f"{value:,.{decimals}f}"
+
+
+def compute(value: float) -> str:
+    """Format a compute as it was asked for: thousands separated, no padding."""
+    return f"{value:,.0f}" if 1000 <= value < 1e7 else f"{value:.4g}"
 
 
 def interval(row: pd.Series, decimals: int = 3) -> str:
@@ -163,7 +170,7 @@ def forecast_table(fit: Fit, forecast: pd.DataFrame) -> Table:
     for _, row in forecast.iterrows():
         cells = [
             escape(row["name"]),
-            number(row["compute"], 4),
+            compute(row["compute"]),
             f"{row['times_fitted']:.2f}",
             interval(row, decimals),
             _rounded(row["least_squares"], decimals),
@@ -172,10 +179,48 @@ def forecast_table(fit: Fit, forecast: pd.DataFrame) -> Table:
     return table
 
 
-def print_warnings(console: Console, warnings: Sequence[str]) -> None:
-    """Print each distinct warning once."""
-    for warning in dict.fromkeys(w for cell in warnings for w in cell.split(WARNING_SEPARATOR) if w):
-        console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
+def print_warnings(console: Console, table: pd.DataFrame) -> None:
+    """Print the warnings of a table: each once, with the names it holds for; of alike ones the first."""
+    names: dict[str, list[str]] = {}
+    shown: dict[tuple[str, str], str] = {}
+    for name, cell in zip(table["name"], table["warning"], strict=True):
+        for warning in filter(None, cell.split(WARNING_SEPARATOR)):
+            kind = re.sub(r"[+-]?\d[\d.]*", "#", warning)
+            text = shown.setdefault((name, kind), warning)
+            if name not in names.setdefault(text, []):
+                names[text].append(name)
+    for warning, whose in names.items():
+        listed = "all" if len(whose) > 1 and len(whose) == table["name"].nunique() else ", ".join(whose[:4])
+        more = f" and {len(whose) - 4} more" if len(whose) > 4 and listed != "all" else ""
+        console.print(f"[yellow]warning[/yellow] ({escape(listed)}{more}): {escape(warning)}")
+
+
+def runs_table(runs: Runs) -> Table:
+    """Runs as they were declared: evaluations, both axes, floor."""
+    metric, unit = runs.metric, runs.compute.unit
+    table = Table(
+        title=f"y: {escape(metric.name)}, {metric.kind} on {metric.split}; x: {unit}, {escape(runs.compute.derivation)}",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for heading in ("run", "recipe", "evaluations", f"compute ({unit})", "at step 0", "first", "last"):
+        table.add_column(
+            heading, justify="left" if heading in ("run", "recipe") else "right", overflow="fold"
+        )
+    for name, own in runs.overall().groupby("run", sort=False):
+        floor = runs.floors.get(str(name))
+        first, last = own["compute"].iloc[0], own["compute"].iloc[-1]
+        table.add_row(
+            escape(str(name)),
+            escape(runs.recipes[str(name)]),
+            str(len(own)),
+            f"{number(first)} to {number(last)}",
+            "-" if floor is None else number(floor.value),
+            number(own["value"].iloc[0]),
+            number(own["value"].iloc[-1]),
+        )
+    return table
 
 
 def print_receipts(console: Console, receipts: Sequence[Receipt]) -> None:

@@ -35,6 +35,7 @@ def rlforecast() -> None:
     rlforecast inspect logs/                  what is in my logs?
     rlforecast fit logs/ --metric acc -o fit  fit what has been run
     rlforecast predict fit --at 16000         what would more compute buy?
+    rlforecast report fit -o report.html      the same as a page with figures
 
     Exit codes: 0 done, 1 forecast withheld (diagnostics failed or the data cannot carry one), 2 bad input.
     """

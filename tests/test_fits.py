@@ -194,7 +194,12 @@ def test_a_file_from_an_earlier_version_keeps_loading(tmp_path: Path) -> None:
     wanted = pd.DataFrame(expected["parameters"])
     assert table[["name", "parameter"]].equals(wanted[["name", "parameter"]])
     numbers = ["mean", "sd", "q05", "q50", "q95"]
-    np.testing.assert_allclose(table[numbers], wanted[numbers], rtol=1e-6)
+    ceiling = table["parameter"] == "ceiling"
+    np.testing.assert_allclose(table.loc[~ceiling, numbers], wanted.loc[~ceiling, numbers], rtol=1e-6)
+    # A ceiling is shown with the drift of one e-fold, which is drawn anew: wider than the sigmoid's own.
+    error = 5 * table.loc[ceiling, "sd"] / np.sqrt(200)
+    assert (np.abs(table.loc[ceiling, "mean"] - wanted.loc[ceiling, "mean"]) < error).all()
+    assert (table.loc[ceiling, "sd"] > wanted.loc[ceiling, "sd"]).all()
     old.save(tmp_path / "again")
     pd.testing.assert_frame_equal(load(tmp_path / "again").predict(AT), old.predict(AT))
 

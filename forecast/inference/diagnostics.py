@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import arviz as az
 import numpy as np
 import xarray as xr
 
@@ -58,6 +57,8 @@ def check_sampling(tree: xr.DataTree) -> list[Check]:
     Curves are held to R-hat <= 1.01 and ESS >= 400 (bulk and tail; limits of Vehtari et al. 2021,
     doi:10.1214/20-BA1221), spreads and noise, which only matter through the curves, to 1.02 and 300.
     """
+    import arviz as az  # two seconds, which reading a saved fit need not wait for
+
     # Ranks would hide an infinite draw; as NaN it shows.
     posterior = tree["posterior"].dataset.where(np.isfinite)
     nuisance = [str(name) for name in posterior.data_vars if name not in _MAIN]

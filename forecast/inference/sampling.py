@@ -36,7 +36,7 @@ def sample_checked(
     efforts: tuple[Effort, ...] = (EFFORT, ESCALATED),
 ) -> Sampled:
     """Sample with the first effort whose diagnostics all pass, else return the last one as it is."""
-    report(f"compiling the model for {len(observations.runs)} runs", 0, 0)
+    report(f"compiling the model (runs: {len(observations.runs)})", 0, 0)
     compile_model(len(observations.runs), len(observations.recipes))
     for number, effort in enumerate(efforts):
 

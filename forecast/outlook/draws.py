@@ -29,6 +29,15 @@ class CurveDraws:
     drift: NDArray[np.float64]
     fitted_upto: float
 
+    @property
+    def level_off(self) -> NDArray[np.float64]:
+        """Where the curve levels off, shape (S,): the sigmoid's ceiling and the drift of one more e-fold of compute.
+
+        Real curves creep on after the sigmoid has levelled off, so the sigmoid's own ceiling is known less well than
+        its posterior says.
+        """
+        return np.clip(self.ceiling + self.drift, 0.0, 1.0)
+
     def curve(self, compute: ArrayLike) -> NDArray[np.float64]:
         """Pass rate at each compute, shape (S, points).
 

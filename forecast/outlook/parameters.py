@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,8 @@ def parameters(fit: Fit, *, level: str = "run", force: bool = False) -> pd.DataF
     Returns
     -------
     pandas.DataFrame
-        One row per name and parameter: ``level, name, parameter, unit, mean, sd, q05, q50, q95`` (floor and
+        One row per name and parameter: ``level, name, parameter, unit, mean, sd, q05, q50, q95`` (the ceiling with
+        the drift of one e-fold of compute beyond the data, see `CurveDraws.level_off`; floor and
         ceiling on the metric's scale, midpoint in compute), ``prior_sd``, ``sd_ratio`` (posterior sd / prior sd;
         exponent and midpoint compared as logs), ``fitted_over_midpoint`` (largest fitted compute / midpoint,
         median), and for ceilings ``prior_shift`` (how far the mean moves under the other prior on the ceiling;
@@ -52,8 +53,9 @@ def parameters(fit: Fit, *, level: str = "run", force: bool = False) -> pd.DataF
         warning = WARNING_SEPARATOR.join(run_warnings(fit, level, name))
         for parameter in PARAMETERS:
             draws = getattr(curve, parameter)
-            on_scale = metric.from_fraction(draws) if parameter in ("floor", "ceiling") else draws
-            row = {
+            shown = curve.level_off if parameter == "ceiling" else draws
+            on_scale = metric.from_fraction(shown) if parameter in ("floor", "ceiling") else shown
+            row: dict[str, Any] = {
                 "level": level,
                 "name": name,
                 "parameter": parameter,
@@ -81,7 +83,7 @@ def parameters(fit: Fit, *, level: str = "run", force: bool = False) -> pd.DataF
                 shift = ceiling_shift(fit, level, name)
                 row["prior_sd"] *= abs(scale)
                 row["prior_shift"] = shift * scale
-                row["verdict"] = verdict(draws, row["sd_ratio"], shift, own_ratio, scale)
+                row["verdict"] = verdict(shown, row["sd_ratio"], shift, own_ratio, scale)
             rows.append(row)
     return pd.DataFrame(rows)
 

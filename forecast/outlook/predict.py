@@ -23,6 +23,7 @@ QUANTITIES = ("curve", "evaluation")
 QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
 GRID_POINTS = 9
 _ROUNDING = 1e-9  # relative; the fitted end goes through a logarithm and back
+FAR = 10
 POOLING_GAP = 0.01
 """Pooled and independent forecasts further apart than this are flagged."""
 
@@ -75,6 +76,8 @@ def predict(
             raise InputError(f"unknown {what}", found=repr(value), expected=" | ".join(allowed))
     known = curve_names(fit, level)
     if names is not None and (missing := [name for name in names if name not in known]):
+        if missing[0] in fit.refused:
+            raise InputError(f"no forecast for run {missing[0]!r}", found=fit.refused[missing[0]])
         raise InputError(f"no such {level}", found=missing[0], expected=" | ".join(known))
     if not force:
         fit.require_passed()
@@ -95,9 +98,10 @@ def predict(
         summary["least_squares"] = (
             np.nan if incumbent is None else metric.from_fraction(incumbent.predict(compute))
         )
+        own_warnings = run_warnings(fit, level, name)
         summary["warning"] = [
-            WARNING_SEPARATOR.join(part for part in (*run_warnings(fit, level, name), gap) if part)
-            for gap in _pooling_gap(fit, curve, apart, compute)
+            WARNING_SEPARATOR.join(part for part in (*own_warnings, far, gap) if part)
+            for far, gap in zip(_far(curve, compute), _pooling_gap(fit, curve, apart, compute), strict=True)
         ]
         rows.append(
             summary.assign(
@@ -238,6 +242,14 @@ def _pooling_gap(
     return [
         f"pooling with sibling recipes moves this by {g * (one - zero):+.3g}" if abs(g) > POOLING_GAP else ""
         for g in gap
+    ]
+
+
+def _far(curve: CurveDraws, compute: NDArray[np.float64]) -> list[str]:
+    far = compute > FAR * curve.fitted_upto
+    return [
+        f"more than {FAR} times the fitted compute: nothing here was tested that far out" if f else ""
+        for f in far
     ]
 
 

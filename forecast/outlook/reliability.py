@@ -32,6 +32,8 @@ def run_warnings(fit: Fit, level: str, name: str) -> list[str]:
     warnings = []
     if not fit.passed:
         warnings.append(f"NOT RELIABLE, diagnostics failed: {failures(fit.checks)}")
+    if fit.runs.metric.caveat:
+        warnings.append(fit.runs.metric.caveat)
     for run in members(fit, level, name):
         if run in fit.refused:
             warnings.append(f"NOT RELIABLE, {run} {fit.refused[run]}")

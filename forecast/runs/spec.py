@@ -197,7 +197,13 @@ def load_spec(path: str | Path) -> Spec:
     except OSError as error:
         raise InputError("cannot be read", where=path, found=error.strerror or str(error)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError("is not TOML", where=path, found=str(error)) from error
+        twice = "overwrite" in str(error)
+        raise InputError(
+            "a key is set twice" if twice else "is not TOML",
+            where=path,
+            found=str(error),
+            fix="keep one of the two lines" if twice else "",
+        ) from error
     if "folder" in data:
         raise InputError("key folder: unknown key", where=path, fix=_known(("folder",)))
     return make_spec(data | {"folder": path.parent}, where=path)

@@ -15,6 +15,10 @@ from forecast.runs.inspection import CandidateY, Inspection, SourceView, declare
 _SEED = re.compile(r"[_\-/]*(?:seed|s)[_\-]?(\d{1,6})$", re.IGNORECASE)
 
 
+_WHOLE_STEP = re.compile(r"(step_time|time_per_step|iter_time|time(_s)?/(step|total)$)")
+_EVALUATION = re.compile(r"(test|eval|valid)")
+
+
 def starting_spec(inspection: Inspection, folder: str | Path | None = None) -> str:
     """Write a ``runs.toml`` that `read_runs` can read, with the guesses marked for a person to check.
 
@@ -95,13 +99,16 @@ def _compute_section(mine: list[SourceView], unit: str) -> list[str]:
         lines += [f"column = {_toml(min(columns))}", f"unit = {_toml(unit)}"]
     costs = sorted({x.name for s in mine for x in s.x if x.nature == "per step"})
     if costs:
+        whole = [name for name in costs if _WHOLE_STEP.search(name)]
+        parts = whole[:1] or [name for name in costs if not _EVALUATION.search(name)]
         lines += [
-            "# GPU-hours from the seconds per step:",
-            f"# column = {_toml(costs[0])}",
+            "# For GPU-hours, put these lines in place of those above (seconds per step x GPUs / 3600):",
+            f"# column = {json.dumps(parts)}"
+            + ("" if whole else "   # the parts of a step; leave out what is no training"),
             "# cumulate = true",
+            f"# times = {1 / 3600:.6g}   # for one GPU",
+            '# unit = "gpu_hours"',
         ]
-        lines += ["# times = 0.002222   # number of GPUs / 3600", '# unit = "gpu_hours"']
-        lines += [f"# other columns per step: {', '.join(costs[1:9])}"] if costs[1:] else []
     return [*lines, "# price_per_unit = 2.5", ""]
 
 
@@ -110,13 +117,15 @@ def _run_section(source: SourceView, folder: Path | None) -> list[str]:
     if source.split_by:
         lines += [
             f"split_by = {json.dumps(source.split_by)}",
-            f"# runs: {', '.join(r.name for r in source.runs[:8])}",
+            f"# runs: {', '.join(r.name for r in source.runs[:8])}"
+            + (f" and {len(source.runs) - 8} more" if len(source.runs) > 8 else ""),
         ]
     elif not source.wide:
         seed = _SEED.search(source.name)
         recipe = source.name[: seed.start()] if seed and seed.start() else source.name
         lines += [f"name = {_toml(source.name)}", f"recipe = {_toml(recipe)}"]
         lines += [f"seed = {int(seed[1])}"] if seed and seed.start() else []
+    lines += ['# model = "..."   # where base models differ: such runs are not pooled']
     lines += [f"# {warning}" for warning in source.warnings if warning.startswith("restarts")]
     return [*lines, ""]
 
