@@ -185,8 +185,8 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
         print_receipts(messages(), runs.receipts)
         output().print(runs_table(runs))
         return
-    if write_spec is not None and write_spec.exists() and not overwrite:
-        raise InputError("exists", where=write_spec, fix="add --overwrite or choose another --write-spec")
+    if write_spec is not None:
+        _check_new(write_spec, overwrite, "--write-spec")
     inspection = inspect_paths(list(paths))
     if form == "json":
         click.echo(json.dumps(inspection.to_dict(), indent=2, default=str))
@@ -321,7 +321,7 @@ def fit(
             f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)"
         )
     print_warnings(say, table)
-    say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result)}")
+    say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result):.10g}")
 
 
 @click.command()
@@ -445,15 +445,19 @@ def report(
     from forecast.report.page import write_page
     from forecast.terminal import messages
 
-    if page.exists() and not overwrite:
-        raise InputError("exists", where=page, fix="add --overwrite or choose another -o")
+    _check_new(page, overwrite, "-o")
     result = load(directory)
-    write_page(page, result, at=at or [float(_twice(result))], level=level, quantity=quantity, force=force)
+    write_page(page, result, at=at or [_twice(result)], level=level, quantity=quantity, force=force)
     messages().print(f"wrote {page}: open it in a browser")
 
 
-def _twice(result: Any) -> str:
-    return f"{2 * result.observations.fitted_upto.max():.3g}"
+def _check_new(path: Path, overwrite: bool, option: str) -> None:
+    if path.exists() and not overwrite:
+        raise InputError("exists", where=path, fix=f"add --overwrite or choose another {option}")
+
+
+def _twice(result: Any) -> float:
+    return float(f"{2 * result.observations.fitted_upto.max():.3g}")
 
 
 COMMANDS = (inspect, fit, predict, report)

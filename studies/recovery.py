@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 import forecast as fc
-from forecast.outlook.predict import curve_draws, incumbents, trials_per_evaluation
+from forecast.outlook.fitted_curves import curve_draws, incumbents, trials_per_evaluation
 from forecast.outlook.scores import SCORE_HEADER, Score, score
 from simulators.worlds import sigmoid_world
 

@@ -19,7 +19,7 @@ from scipy.optimize import minimize_scalar
 import forecast as fc
 from forecast.curves import sigmoid
 from forecast.inference.least_squares import least_squares
-from forecast.outlook.predict import curve_draws, trials_per_evaluation
+from forecast.outlook.fitted_curves import curve_draws, trials_per_evaluation
 from forecast.outlook.scores import SCORE_HEADER, Score, score
 from studies.demo import DATA, SAME_RUN, merge_redrawn
 

@@ -1,4 +1,4 @@
-"""Priors, in one place; medians and widths were measured on simulated worlds and on real runs.
+"""Priors, in one place.
 
 All priors are unit-free: ceilings are gains above the floor on a logit scale, midpoints are relative to the
 largest fitted compute.
@@ -55,8 +55,7 @@ PRIORS = {
     "wide": Priors("wide", gain=Normal(0.0, 1.3)),
     "llm-rl": Priors("llm-rl", gain=Normal(0.0, NARROW_GAIN_SD)),
 }
-"""``wide`` is the default; ``llm-rl`` expects ceilings of about .5-.75 and misleads elsewhere (then coverage of
-95 % intervals falls to .68 at a quarter of the compute, measured)."""
+"""``wide`` is the default; ``llm-rl`` expects ceilings of about .5-.75 and misleads elsewhere while data are few."""
 
 POOLED_PARAMETERS = ("ceiling", "exponent", "midpoint")
 

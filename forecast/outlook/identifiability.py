@@ -8,6 +8,7 @@ import numpy as np
 
 from forecast.inference.priors import PRIORS, get_priors
 from forecast.outlook.draws import LEVELS
+from forecast.outlook.fitted_curves import curve_draws
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -31,8 +32,6 @@ def ceiling_shift(fit: Fit, level: str, name: str) -> float:
     that prior only through the population's centre (pooled) or the recipe's own gain (not pooled). NaN when too
     few draws carry the weight.
     """
-    from forecast.outlook.predict import curve_draws
-
     here = get_priors(fit.settings.prior).gain
     other = next(priors for key, priors in PRIORS.items() if key != fit.settings.prior).gain
     draws = fit.draws

@@ -10,8 +10,8 @@ from scipy.special import expit
 
 from forecast.inference.priors import Normal, Priors, get_priors
 from forecast.outlook.draws import CurveDraws
+from forecast.outlook.fitted_curves import curve_draws, curve_names, incumbents
 from forecast.outlook.identifiability import ceiling_shift, verdict
-from forecast.outlook.predict import curve_draws, curve_names, incumbents
 from forecast.outlook.reliability import WARNING_SEPARATOR, run_warnings
 
 if TYPE_CHECKING:

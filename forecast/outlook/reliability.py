@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from forecast.inference.diagnostics import failures
+from forecast.outlook.fitted_curves import members
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -19,7 +20,7 @@ NOISE_OVER_BINOMIAL = 3.0
 """A run whose noise beyond the binomial exceeds this many binomial sds is not described by a sigmoid."""
 
 EVALUATION_SD = 0.004
-"""Evaluations larger than about 16,000 trials repeat no better than this in real logs."""
+"""Least sd expected of an evaluation (fraction): with very many trials the binomial is not what limits it."""
 
 SURPRISE = 2.0
 """A recipe whose gain lies this many population sds from the population's centre is unlike its siblings."""
@@ -27,8 +28,6 @@ SURPRISE = 2.0
 
 def run_warnings(fit: Fit, level: str, name: str) -> list[str]:
     """Return one sentence per thing that is wrong or doubtful."""
-    from forecast.outlook.predict import members
-
     warnings = []
     if not fit.passed:
         warnings.append(f"NOT RELIABLE, diagnostics failed: {failures(fit.checks)}")

@@ -11,7 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from forecast.errors import InputError
-from forecast.outlook.predict import members, predict
+from forecast.outlook.fitted_curves import members
+from forecast.outlook.predict import predict
 from forecast.outlook.reliability import run_warnings
 from forecast.report.axes import (
     figure_width,

@@ -10,8 +10,8 @@ import pytest
 from fits_by_hand import CEILING, FLOOR, fit_by_hand, hand_runs
 
 from forecast.fits import Fit, fit
+from forecast.outlook.fitted_curves import curve_draws
 from forecast.outlook.identifiability import ceiling_shift, verdict
-from forecast.outlook.predict import curve_draws
 from forecast.runs.table import Metric, Runs
 from simulators.worlds import sigmoid_world
 

@@ -15,7 +15,8 @@ from forecast.fits import Fit
 from forecast.inference.diagnostics import Check
 from forecast.inference.priors import drift_sd
 from forecast.outlook.draws import CurveDraws
-from forecast.outlook.predict import curve_draws, grid_to
+from forecast.outlook.fitted_curves import curve_draws
+from forecast.outlook.predict import grid_to
 from forecast.runs.table import Metric
 
 QUANTILES = ["q05", "q10", "q25", "q50", "q75", "q90", "q95"]
