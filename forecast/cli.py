@@ -321,7 +321,7 @@ def fit(
             f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)"
         )
     print_warnings(say, table)
-    say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result):.10g}")
+    say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result):.3g}")
 
 
 @click.command()
