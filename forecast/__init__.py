@@ -10,21 +10,25 @@ from forecast.errors import ForecastError, InputError, Withheld
 
 if TYPE_CHECKING:
     from forecast.fits import Fit, fit, load
+    from forecast.outlook.backtest import Backtest, backtest
     from forecast.runs.read import read_runs
     from forecast.runs.table import ComputeAxis, Floor, Metric, Runs
 
 _HOME = {
+    "Backtest": "forecast.outlook.backtest",
     "ComputeAxis": "forecast.runs.table",
     "Fit": "forecast.fits",
     "Floor": "forecast.runs.table",
     "Metric": "forecast.runs.table",
     "Runs": "forecast.runs.table",
+    "backtest": "forecast.outlook.backtest",
     "fit": "forecast.fits",
     "load": "forecast.fits",
     "read_runs": "forecast.runs.read",
 }
 
 __all__ = [
+    "Backtest",
     "ComputeAxis",
     "Fit",
     "Floor",
@@ -33,6 +37,7 @@ __all__ = [
     "Metric",
     "Runs",
     "Withheld",
+    "backtest",
     "fit",
     "load",
     "read_runs",

@@ -2,147 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from forecast.backtest_cli import backtest
+from forecast.cli_options import FORMATS, FloorChoice, Numbers, read, reading_options
 from forecast.errors import InputError
-
-_FORMATS = click.Choice(["table", "csv", "json"])
-
-
-class Numbers(click.ParamType):
-    """Comma-separated numbers."""
-
-    name = "NUMBER,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
-        """Parse, or fail with what was found."""
-        if isinstance(value, list):
-            return value
-        try:
-            return [float(part) for part in str(value).split(",")]
-        except ValueError:
-            self.fail(
-                f"found {value!r}, expected numbers separated by commas, such as 8000,16000", param, ctx
-            )
-
-
-class FloorChoice(click.ParamType):
-    """``measured``, ``latent`` or a number."""
-
-    name = "measured|latent|VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
-        """Parse, or fail with what was found."""
-        if value in ("measured", "latent") or isinstance(value, float):
-            return value
-        try:
-            return float(value)
-        except ValueError:
-            self.fail(f"found {value!r}, expected measured, latent or a number", param, ctx)
-
-
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how logs are to be read; the names are those of `forecast.read_runs`."""
-    options = [
-        click.option(
-            "--spec",
-            type=click.Path(path_type=Path),
-            help="A runs.toml that declares axes and runs (may also be given as RUNS).",
-        ),
-        click.option("--metric", help="Column of the values (y-axis). Default: the one clear candidate."),
-        click.option(
-            "--kind",
-            default="pass_rate",
-            show_default=True,
-            help="pass_rate, pass_at_k, accuracy, reward, preference or error_rate.",
-        ),
-        click.option(
-            "--split",
-            default="validation",
-            show_default=True,
-            help="Prompts the values were measured on: train, validation or test.",
-        ),
-        click.option(
-            "--scale",
-            type=Numbers(),
-            metavar="LOW,HIGH",
-            help="Logged values that mean 0 and 1: 0,100 for percent. [default: 0,1]",
-        ),
-        click.option("--chance", default=0.0, show_default=True, help="Fraction that guessing scores."),
-        click.option("--prompts", type=click.IntRange(min=1), help="Prompts in one evaluation."),
-        click.option("--samples", type=click.IntRange(min=1), help="Samples per prompt."),
-        click.option(
-            "--trials",
-            metavar="COLUMN",
-            help="Column of Bernoulli trials per value, instead of the two above.",
-        ),
-        click.option(
-            "--compute",
-            metavar="COLUMN[,...]",
-            help="Column of the x-axis; several are added up; '#' counts evaluations.",
-        ),
-        click.option(
-            "--compute-unit",
-            help="gpu_hours, flops, tokens, rollouts or steps; may be left out when the column is named so.",
-        ),
-        click.option(
-            "--cumulate", is_flag=True, help="The compute column is logged per step: sum it over the run."
-        ),
-        click.option(
-            "--times",
-            default=1.0,
-            show_default=True,
-            help="Factor from the compute column to the unit (GPUs / 3600 for seconds).",
-        ),
-        click.option("--price", "price_per_unit", type=float, help="Money per unit of compute."),
-        click.option("--step", metavar="COLUMN", help="Column of the training step."),
-        click.option(
-            "--run",
-            metavar="COLUMN[,...]",
-            help="Columns that tell runs in one file apart. Default: one file, one run.",
-        ),
-        click.option(
-            "--recipe",
-            metavar="COLUMN",
-            help="Column that groups runs (seeds) into recipes. Default: each run by itself.",
-        ),
-        click.option(
-            "--seed-column", "seed_column", metavar="COLUMN", help="Column of the random seed of a run."
-        ),
-        click.option("--model", metavar="COLUMN", help="Column of the base model."),
-        click.option("--stratum", metavar="COLUMN", help="Column of the prompt class."),
-        click.option(
-            "--where", multiple=True, metavar="COLUMN=VALUE", help="Keep only such rows; repeatable."
-        ),
-        click.option("--wide", is_flag=True, help="The table has one column per run."),
-        click.option(
-            "--attempts",
-            default="latest",
-            show_default=True,
-            help="Restarted runs: latest, longest or separate.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def read(paths: tuple[Path, ...], options: dict[str, Any]) -> Any:
-    """Call `read_runs` with what `reading_options` collected."""
-    from forecast.runs.read import read_runs
-
-    options = dict(options)
-    options["seed"] = options.pop("seed_column")
-    for name in ("run", "compute"):
-        if options[name] is not None:
-            options[name] = options[name].split(",")
-    if options["scale"] is not None and len(options["scale"]) != 2:
-        raise InputError("--scale needs two numbers", found=options["scale"], expected="LOW,HIGH")
-    return read_runs(list(paths), **options)
 
 
 @click.command()
@@ -238,6 +105,13 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
     show_default=True,
     help="Pass rate before training: as logged at step 0 where it is, unknown, or stated.",
 )
+@click.option(
+    "--engine",
+    default="auto",
+    show_default=True,
+    metavar="auto|hierarchical|particle",
+    help="hierarchical: all runs together. particle: each by itself, in seconds. auto: particle for one run.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the sampler.")
 @click.option(
     "--force",
@@ -254,11 +128,12 @@ def fit(
     prior: str,
     pool: str,
     floor: str | float,
+    engine: str,
     seed: int,
     force: bool,
     **reading: Any,
 ) -> None:
-    """Fit a hierarchical Bayesian sigmoid to run logs and save the posterior in DIR.
+    """Fit a Bayesian sigmoid to run logs and save the posterior in DIR.
 
     RUNS is a runs.toml (see inspect --write-spec), log files or folders, or a saved run table.
 
@@ -299,6 +174,7 @@ def fit(
             prior=prior,
             pool=pool,
             floor=floor,
+            engine=engine,
             seed=seed,
             force=force,
             report=report,
@@ -344,7 +220,7 @@ def fit(
 @click.option(
     "--force", is_flag=True, help="Answer although diagnostics failed; every row carries the warning."
 )
-@click.option("--format", "form", type=_FORMATS, default="table", show_default=True)
+@click.option("--format", "form", type=FORMATS, default="table", show_default=True)
 def predict(
     directory: Path,
     at: list[float] | None,
@@ -460,4 +336,4 @@ def _twice(result: Any) -> float:
     return float(f"{2 * result.observations.fitted_upto.max():.3g}")
 
 
-COMMANDS = (inspect, fit, predict, report)
+COMMANDS = (inspect, fit, predict, report, backtest)

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,7 @@ from forecast.errors import InputError, Withheld
 from forecast.files import replacing_directory
 from forecast.inference.diagnostics import Check, all_passed, failures
 from forecast.inference.observations import Observations, observe
-from forecast.inference.priors import get_priors, pooled_parameters
+from forecast.inference.priors import Priors, get_priors, pooled_parameters
 from forecast.runs.table import Runs
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Version of the saved files; every earlier one stays readable."""
 
-ENGINE = "hierarchical"
+ENGINES = ("auto", "hierarchical", "particle")
 FILES = ("fit.json", "runs.parquet", "posterior.nc")
 _BASE = re.compile(r"(?<![\d.])\d+(?:\.\d+)?b(?![a-z])|llama|qwen|gemma|mistral|olmo|deepseek|phi-?\d")
 _VERSIONS = ("rlforecast", "pymc", "nutpie", "arviz", "numpy", "pandas", "numba")
@@ -56,6 +56,8 @@ class Settings:
     seed : int
     forced : bool
         Runs that screening refused were fitted all the same.
+    engine : str
+        ``hierarchical`` or ``particle``: the one that was used.
     """
 
     start: float | None = None
@@ -65,7 +67,7 @@ class Settings:
     floor: str | float = "measured"
     seed: int = 0
     forced: bool = False
-    engine: str = ENGINE
+    engine: str = "hierarchical"
 
 
 @dataclass(frozen=True)
@@ -204,11 +206,12 @@ def fit(
     prior: str = "wide",
     pool: str = "auto",
     floor: str | float = "measured",
+    engine: str = "auto",
     seed: int = 0,
     force: bool = False,
     report: Report | None = None,
 ) -> Fit:
-    """Fit the hierarchical sigmoid.
+    """Fit the sigmoid to every run, with what runs and recipes teach each other.
 
     Parameters
     ----------
@@ -225,6 +228,9 @@ def fit(
         different base models (``0.6b``, ``llama``) without declaring any.
     floor : {"measured", "latent"} or float
         Where the pass rate before training comes from.
+    engine : {"auto", "hierarchical", "particle"}
+        ``hierarchical`` samples all runs together, ``particle`` (seconds) each by itself; ``auto`` takes the
+        latter for a single run.
     seed : int
         Of the sampler. The same seed gives the same draws in one process, and in every process with the same
         ``PYTHONHASHSEED`` (which the command line fixes); without it draws agree to Monte-Carlo error.
@@ -245,14 +251,21 @@ def fit(
     Withheld
         If no run can carry a forecast; the message says why for each.
     """
-    from forecast.inference.sampling import sample_checked
     from forecast.inference.screening import screen
 
     priors = get_priors(prior)
     if seed < 0:
         raise InputError("seed must not be negative", found=seed)
-    settings = Settings(start=start, upto=upto, prior=prior, pool=pool, floor=floor, seed=seed, forced=force)
+    if engine not in ENGINES:
+        raise InputError("unknown engine", found=repr(engine), expected=" | ".join(ENGINES))
     pooled_parameters(pool, 1)  # fail on a wrong name before any work
+    if engine == "particle" and pool not in ("auto", "none"):
+        raise InputError(
+            "the particle engine fits each run by itself and pools nothing",
+            found=f"--pool {pool}",
+            fix="leave --pool out, or use --engine hierarchical",
+        )
+    settings = Settings(start=start, upto=upto, prior=prior, pool=pool, floor=floor, seed=seed, forced=force)
     for option, end in (("--from", start), ("--upto", upto)):
         if end is not None and np.isnan(end):
             raise InputError(f"{option} is no number", found=end)
@@ -274,40 +287,71 @@ def fit(
     if not usable:
         raise Withheld(f"no forecast: {_listed([f'{name} {reason}' for name, reason in refused.items()])}")
     fitted = fitted_part(runs, settings, refused)
-    apart = pool == "auto" and several_bases(fitted)
-    observations = observe(fitted, floor, one_start=pool != "none" and not apart)
-    pooled = () if apart else pooled_parameters(pool, len(observations.recipes))
-
+    if engine == "auto":
+        engine = "particle" if len(usable) == 1 else "hierarchical"
+    settings = replace(settings, engine=engine)
     quiet: Report = report or (lambda stage, done, total: None)
-    main = sample_checked(observations, priors, pooled, seed=seed, stage="sampling", report=quiet)
-    groups = {f"/{name}": main.tree[name].to_dataset() for name in ("posterior", "sample_stats")}
-    independent_checks: list[Check] = []
-    efforts = {"sampler": main.effort.to_dict()}
-    if pooled:
-        separate = sample_checked(
-            observations, priors, (), seed=seed, stage="sampling, recipes apart", report=quiet
-        )
-        independent_checks = separate.checks
-        efforts["independent_sampler"] = separate.effort.to_dict()
-        groups |= {
-            f"/independent/{name}": separate.tree[name].to_dataset() for name in ("posterior", "sample_stats")
-        }
+    if engine == "particle":
+        sampled = _sample_apart(fitted, settings, priors, quiet)
+    else:
+        sampled = _sample_together(fitted, settings, priors, quiet)
     return Fit(
         runs=runs,
         settings=settings,
-        pooled=pooled,
-        posterior=xr.DataTree.from_dict(groups),
-        checks=main.checks,
-        independent_checks=independent_checks,
+        pooled=sampled.pooled,
+        posterior=xr.DataTree.from_dict(sampled.groups),
+        checks=sampled.checks,
+        independent_checks=sampled.independent_checks,
         refused=refused,
         provenance={
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": {"python": platform.python_version()} | {name: _version(name) for name in _VERSIONS},
             "data_sha256": runs.hash(),
-            **efforts,
+            **sampled.efforts,
             "hash_seed": os.environ.get("PYTHONHASHSEED", "random"),
         },
     )
+
+
+@dataclass(frozen=True)
+class _Posterior:
+    """What either engine hands over; `groups` by path in the tree, `efforts` for the provenance."""
+
+    pooled: tuple[str, ...]
+    groups: dict[str, xr.Dataset]
+    checks: list[Check]
+    independent_checks: list[Check]
+    efforts: dict[str, Any]
+
+
+def _sample_apart(fitted: Runs, settings: Settings, priors: Priors, report: Report) -> _Posterior:
+    from forecast.inference.runs_apart import sample_apart
+
+    found = sample_apart(observe(fitted, settings.floor), priors, seed=settings.seed, report=report)
+    return _Posterior((), _groups("", found.tree), found.checks, [], {"sampler": found.effort.to_dict()})
+
+
+def _sample_together(fitted: Runs, settings: Settings, priors: Priors, report: Report) -> _Posterior:
+    from forecast.inference.sampling import sample_checked
+
+    pool, seed = settings.pool, settings.seed
+    apart = pool == "auto" and several_bases(fitted)
+    observations = observe(fitted, settings.floor, one_start=pool != "none" and not apart)
+    pooled = () if apart else pooled_parameters(pool, len(observations.recipes))
+    main = sample_checked(observations, priors, pooled, seed=seed, stage="sampling", report=report)
+    groups, efforts = _groups("", main.tree), {"sampler": main.effort.to_dict()}
+    if not pooled:
+        return _Posterior(pooled, groups, main.checks, [], efforts)
+    separate = sample_checked(
+        observations, priors, (), seed=seed, stage="sampling, recipes apart", report=report
+    )
+    groups |= _groups("/independent", separate.tree)
+    efforts["independent_sampler"] = separate.effort.to_dict()
+    return _Posterior(pooled, groups, main.checks, separate.checks, efforts)
+
+
+def _groups(under: str, tree: xr.DataTree) -> dict[str, xr.Dataset]:
+    return {f"{under}/{name}": tree[name].to_dataset() for name in ("posterior", "sample_stats")}
 
 
 def load(directory: str | Path) -> Fit:

@@ -1,24 +1,24 @@
-"""Parametric worlds: runs drawn from a known sigmoid with seeds, wandering noise and binomial evaluations."""
+"""Parametric worlds: experiments of recipes, seeds and models whose true curves are known."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from forecast.curves import sigmoid
 from forecast.errors import InputError
 from forecast.runs.table import ComputeAxis, Floor, Metric, Runs
+from simulators.evaluations import Evaluations
+from simulators.noise import Noise, evaluate, wander
+from simulators.ranges import Range, check_counts
+from simulators.transitions import Transition, draw_moves, with_move
+from simulators.truth import PARAMETERS, Curves, draw_recipes, draw_run, numbered, true_curve
 
-Range = tuple[float, float]
-
-# Evaluations reuse one prompt set, so part of the binomial variance (which prompts were drawn) is the same
-# each time and belongs to the curve: 0.7 of it is left between evaluations.
-FIXED_PROMPTS = 0.7
-_CURVE = ("floor", "ceiling", "exponent", "midpoint")
+_LABELS = ("run", "recipe", "model", "seed")
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,180 @@ class World:
     Attributes
     ----------
     runs : Runs
-        The evaluations as a user would log them.
+        The evaluations as a user would have them, restarts resolved.
     truth : pandas.DataFrame
-        One row per run: ``run``, ``recipe``, ``floor``, ``ceiling``, ``exponent``, ``midpoint`` (GPU-hours),
-        ``noise_sd`` (stationary sd of the wandering part, pass rate) and ``noise_correlation`` (of that part,
-        between neighbouring evaluations).
+        One row per run: ``run``, ``recipe``, ``model`` (None with one model), ``seed``; ``family`` of the
+        curve and its parameters as in `forecast.curves`, NaN where the family has none of that name
+        (``floor``, ``ceiling``, ``rise``, ``drop`` in pass rate, ``midpoint`` and ``second_midpoint`` in
+        GPU-hours, ``exponent``, ``tail`` and ``second_exponent`` without unit); ``creep`` (pass rate per
+        e-fold of compute past the midpoint); ``noise_sd`` (stationary sd of the wandering part, pass rate)
+        and ``noise_correlation`` (of that part, between neighbouring evaluations).
+    log : pandas.DataFrame
+        Every evaluation in the order in which each run logged it: the labels above, ``attempt`` (from 1),
+        ``step``, ``compute``, ``value``, ``trials``, ``glitch`` (what went wrong, pass rate) and
+        ``superseded`` (whether a later attempt made it again).
     """
 
     runs: Runs
     truth: pd.DataFrame
+    log: pd.DataFrame
 
     def curve(self, run: str, compute: ArrayLike) -> NDArray[np.float64]:
-        """Noiseless pass rate of one run at `compute`."""
+        """Noiseless pass rate of one run at `compute`, GPU-hours."""
         row = self.truth[self.truth["run"] == run]
         if row.empty:
             raise InputError("no such run in this world", found=run, expected=" | ".join(self.truth["run"]))
-        return sigmoid(compute, *(row[name].item() for name in _CURVE))
+        return true_curve({str(name): cell for name, cell in row.iloc[0].items()}, compute)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """One run before anything goes wrong with it; `path` is its wander around the curve."""
+
+    labels: dict[str, Any]
+    truth: dict[str, Any]
+    path: NDArray[np.float64]
+    value: NDArray[np.float64]
+    floor: float
+
+
+def draw_world(
+    recipes: int = 4,
+    seeds: int = 3,
+    *,
+    rng: np.random.Generator,
+    models: int = 1,
+    curves: Curves | None = None,
+    transition: Transition | None = None,
+    noise: Noise | None = None,
+    evaluations: Evaluations | None = None,
+) -> World:
+    """Draw an experiment of several recipes, each run with several seeds (on several base models).
+
+    Each evaluation is the run's curve plus a wander, seen through a binomial with variance
+    ``0.7 R (1 - R) / trials``. No evaluation leaves 0-1. Glitches, gaps and restarts are drawn last: with the
+    same generator they change nothing else.
+
+    Parameters
+    ----------
+    recipes, seeds : int
+        Number of recipes, and of runs per recipe (and model).
+    rng : numpy.random.Generator
+        Source of all randomness.
+    models : int
+        Base models that every recipe is run on. Each has one floor, and shifts all ceilings.
+    curves : Curves, optional
+        Families and ranges of the truth; by default sigmoids.
+    transition : Transition, optional
+        Second moves that some runs make (of the sigmoid family); by default none.
+    noise : Noise, optional
+        Wander around the curve.
+    evaluations : Evaluations, optional
+        What is measured and logged.
+
+    Returns
+    -------
+    World
+        Runs named ``recipe1_s0`` (``model1_recipe1_s0`` with several models) and so on, in the order of
+        `World.truth`.
+    """
+    check_counts(recipes=recipes, seeds=seeds, models=models)
+    curves, noise, evaluations = curves or Curves(), noise or Noise(), evaluations or Evaluations()
+    if transition is not None and curves.family != "sigmoid":
+        raise InputError(
+            "only sigmoids make a second move", found=f"family {curves.family}", expected="family sigmoid"
+        )
+    compute, trials = evaluations.compute(), evaluations.trials
+    cohort = draw_recipes(recipes, models, curves, evaluations.horizon, rng)
+    moves = (
+        [None] * (len(cohort) * seeds)
+        if transition is None
+        else draw_moves(transition, len(cohort), seeds, evaluations.horizon, rng)
+    )
+
+    drawn = []
+    for i, recipe in enumerate(cohort):
+        for seed in range(seeds):
+            run = f"{recipe.name}_{numbered('s', seed, seeds - 1)}"
+            labels = dict(zip(_LABELS, (run, recipe.name, recipe.model, seed), strict=True))
+            truth = draw_run(recipe, curves, rng)
+            move = moves[i * seeds + seed]
+            if move is not None:
+                truth = with_move(truth, move, evaluations.horizon)
+            noise_sd, correlation = noise.draw(rng)
+            truth |= {"noise_sd": noise_sd, "noise_correlation": correlation}
+            path = wander(evaluations.points, noise_sd, correlation, rng)
+            value = evaluate(true_curve(truth, compute) + path, trials, rng)
+            floor = evaluate([truth["floor"]], trials, rng).item()
+            drawn.append(_Drawn(labels, truth, path, value, floor))
+
+    attempts = [part for run in drawn for part in _log(run, evaluations, compute, rng)]
+    log = pd.concat(attempts, ignore_index=True)
+    table = log[~log["superseded"]].drop(columns=["attempt", "glitch", "superseded"])
+    return World(
+        runs=Runs(
+            table=table,
+            metric=Metric(
+                "pass_rate", prompts=evaluations.prompts, samples_per_prompt=evaluations.samples_per_prompt
+            ),
+            compute=ComputeAxis("gpu_hours", derivation="simulated"),
+            floors={run.labels["run"]: Floor(run.floor, trials) for run in drawn if evaluations.floors},
+        ),
+        truth=pd.DataFrame(
+            [run.labels | run.truth for run in drawn],
+            columns=[*_LABELS, "family", *PARAMETERS, "noise_sd", "noise_correlation"],
+        ),
+        log=log,
+    )
+
+
+def _log(
+    run: _Drawn, evaluations: Evaluations, compute: NDArray[np.float64], rng: np.random.Generator
+) -> list[pd.DataFrame]:
+    """Return what one run logged: of each attempt what was kept, then what was lost."""
+    glitch = evaluations.draw_glitches(rng) if evaluations.glitches else np.zeros(evaluations.points)
+    gone = compute < evaluations.start
+    if evaluations.missing:
+        gone = gone | evaluations.draw_gaps(rng)
+    repeats = evaluations.draw_repeats(rng) if evaluations.restarts else []
+    value = np.clip(run.value + glitch, 0.0, 1.0)
+    none = np.zeros(evaluations.points)
+    parts, begin = [], 0
+    # The last attempt comes to the end, and nothing of it is repeated.
+    for attempt, (first, end) in enumerate([*repeats, (evaluations.points, evaluations.points)], start=1):
+        parts.append((attempt, np.arange(begin, first), value, glitch, False))
+        if first < end:
+            lost = np.arange(first, end)
+            again = none.copy()
+            again[lost] = _repeated(run, lost, compute, evaluations.trials, rng)
+            parts.append((attempt, lost, again, none, True))
+        begin = first
+    step = evaluations.steps()
+    return [
+        pd.DataFrame(
+            {
+                **run.labels,
+                "attempt": attempt,
+                "step": step[logged],
+                "compute": compute[logged],
+                "value": values[logged],
+                "trials": evaluations.trials,
+                "glitch": off[logged],
+                "superseded": superseded,
+            }
+        )
+        for attempt, at, values, off, superseded in parts
+        for logged in [at[~gone[at]]]
+    ]
+
+
+def _repeated(
+    run: _Drawn, at: NDArray[np.int_], compute: NDArray[np.float64], trials: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Evaluations that were lost in a crash: they left the run's path at its last checkpoint."""
+    after = run.path[at[0] - 1] if at[0] else None
+    path = wander(len(at), run.truth["noise_sd"], run.truth["noise_correlation"], rng, after=after)
+    return evaluate(true_curve(run.truth, compute[at]) + path, trials, rng)
 
 
 def sigmoid_world(
@@ -66,129 +224,44 @@ def sigmoid_world(
     samples_per_prompt: int = 16,
     floors: bool = True,
 ) -> World:
-    """Draw an experiment of several recipes, each run with several seeds, that follow the sigmoid exactly.
-
-    Recipe level: ceiling and the floor's share of it uniform, exponent log-normal(log 1.75, 0.3) within
-    0.5-4, midpoint log-uniform as a share of the horizon. Seed level: normal around the recipe. Each
-    evaluation is the curve plus a first-order autoregressive wander, seen through a binomial with variance
-    ``0.7 R (1 - R) / trials``. No evaluation leaves 0-1.
+    """`draw_world` of sigmoids on one base model, with nothing going wrong.
 
     Parameters
     ----------
-    recipes, seeds, points : int
-        Number of recipes, runs per recipe, evaluations per run (before `start` takes some away).
-    horizon : float
-        Compute of the last evaluation, GPU-hours.
+    recipes, seeds : int
+        Number of recipes, and of runs per recipe.
+    points, horizon, start, spacing, prompts, samples_per_prompt, floors
+        As in `Evaluations`.
     rng : numpy.random.Generator
         Source of all randomness.
-    start : float
-        Evaluations below this compute (GPU-hours) are not logged; 0 keeps all.
-    spacing : {"even", "log"}
-        Evaluations evenly spaced from ``horizon / points``, or log-spaced from ``max(start, horizon / 100)``.
-    ceiling, floor_share, midpoint_share : tuple of float
-        Ranges of the recipe's ceiling, of floor / ceiling and of midpoint / horizon.
-    same_base : bool
-        Give every recipe the same floor (one base model): `floor_share` of the lowest ceiling.
-    noise_sd : tuple of float, optional
-        Range (uniform) of the wander's sd per run; by default log-normal(log 0.006, 0.3).
-    noise_correlation : tuple of float
-        Range (uniform) of the wander's correlation between neighbouring evaluations.
-    seed_sd : mapping, optional
-        Seed-to-seed sd of ``ceiling`` (pass rate), ``exponent`` and ``midpoint`` (log); missing keys keep the
-        defaults 0.015, 0.08, 0.10.
-    prompts, samples_per_prompt : int
-        Size of one evaluation.
-    floors : bool
-        Whether the step-0 evaluation was measured and is part of the runs.
+    ceiling, floor_share, same_base, midpoint_share, seed_sd
+        As in `Curves`.
+    noise_sd, noise_correlation
+        As in `Noise`.
 
     Returns
     -------
     World
-        Runs named ``recipe1_s0`` and so on, in the order of `World.truth`.
     """
-    if min(recipes, seeds, points) < 1:
-        raise InputError("a world needs at least one recipe, seed and point", found=[recipes, seeds, points])
-    compute = _evaluations(points, horizon, start, spacing)
-    spread = {"ceiling": 0.015, "exponent": 0.08, "midpoint": 0.10} | dict(seed_sd or {})
-    trials = prompts * samples_per_prompt
-
-    ceilings = rng.uniform(*ceiling, recipes)
-    base = np.full(recipes, ceilings.min()) if same_base else ceilings
-    shares = rng.uniform(*floor_share, 1 if same_base else recipes)
-    recipe_floor = base * shares
-    exponents = np.clip(rng.lognormal(np.log(1.75), 0.3, recipes), 0.5, 4.0)
-    low_share, high_share = midpoint_share
-    midpoints = horizon * np.exp(rng.uniform(np.log(low_share), np.log(high_share), recipes))
-
-    truth, tables, measured = [], [], {}
-    for i in range(recipes):
-        for seed in range(seeds):
-            name = f"recipe{i + 1:0{len(str(recipes))}d}"
-            run = f"{name}_s{seed:0{len(str(seeds - 1))}d}"
-            low = float(recipe_floor[i])
-            top = float(np.clip(ceilings[i] + rng.normal(0, spread["ceiling"]), low + 0.01, 1.0))
-            exponent = float(exponents[i] * np.exp(rng.normal(0, spread["exponent"])))
-            midpoint = float(midpoints[i] * np.exp(rng.normal(0, spread["midpoint"])))
-            sd = float(rng.lognormal(np.log(0.006), 0.3) if noise_sd is None else rng.uniform(*noise_sd))
-            correlation = float(rng.uniform(*noise_correlation))
-            level = sigmoid(compute, low, top, exponent, midpoint) + wander(
-                len(compute), sd, correlation, rng
-            )
-            truth.append((run, name, low, top, exponent, midpoint, sd, correlation))
-            tables.append(
-                pd.DataFrame(
-                    {
-                        "run": run,
-                        "recipe": name,
-                        "compute": compute,
-                        "value": evaluate(level, trials, rng),
-                        "trials": trials,
-                        "step": np.arange(1, len(compute) + 1),
-                        "seed": seed,
-                    }
-                )
-            )
-            measured[run] = Floor(evaluate(np.array([low]), trials, rng).item(), trials)
-
-    table = pd.concat(tables, ignore_index=True)
-    return World(
-        runs=Runs(
-            table=table[table["compute"] >= start],
-            metric=Metric("pass_rate", prompts=prompts, samples_per_prompt=samples_per_prompt),
-            compute=ComputeAxis("gpu_hours", derivation="simulated"),
-            floors=measured if floors else {},
+    return draw_world(
+        recipes,
+        seeds,
+        rng=rng,
+        curves=Curves(
+            ceiling=ceiling,
+            floor_share=floor_share,
+            same_base=same_base,
+            midpoint_share=midpoint_share,
+            seed_sd=seed_sd,
         ),
-        truth=pd.DataFrame(truth, columns=["run", "recipe", *_CURVE, "noise_sd", "noise_correlation"]),
+        noise=Noise(noise_sd, noise_correlation),
+        evaluations=Evaluations(
+            points=points,
+            horizon=horizon,
+            start=start,
+            spacing=spacing,
+            prompts=prompts,
+            samples_per_prompt=samples_per_prompt,
+            floors=floors,
+        ),
     )
-
-
-def wander(points: int, sd: float, correlation: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Stationary first-order autoregressive series with the given sd and lag-1 correlation."""
-    steps = rng.normal(size=points)
-    series = np.empty(points)
-    series[0] = steps[0]
-    for i in range(1, points):
-        series[i] = correlation * series[i - 1] + np.sqrt(1 - correlation**2) * steps[i]
-    return sd * series
-
-
-def evaluate(level: ArrayLike, trials: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Measured pass rates of a policy whose true pass rate is `level` (held within 0-1).
-
-    A binomial of ``trials / 0.7`` draws, which has the variance of evaluations on a fixed prompt set.
-    """
-    draws = max(1, round(trials / FIXED_PROMPTS))
-    return rng.binomial(draws, np.clip(np.asarray(level, dtype=float), 0.0, 1.0)) / draws
-
-
-def _evaluations(points: int, horizon: float, start: float, spacing: str) -> NDArray[np.float64]:
-    """Compute of each evaluation, logged or not."""
-    if not 0 <= start <= horizon:
-        raise InputError("logging must start within the run", found=start, expected=f"0 to {horizon:g}")
-    if spacing == "even":
-        return horizon * np.arange(1, points + 1) / points
-    if spacing == "log":
-        first = max(start, horizon / 100)
-        # geomspace may round its ends outward, and an evaluation at exactly `start` must be kept.
-        return np.clip(np.geomspace(first, horizon, points), first, horizon)
-    raise InputError("unknown spacing of evaluations", found=repr(spacing), expected="even | log")

@@ -11,6 +11,8 @@ import click
 
 from forecast.cli import COMMANDS
 from forecast.errors import ForecastError, printable
+from simulators.cli import COMMANDS as SIMULATORS
+from studies.study_cli import study
 
 
 class _Commands(click.Group):
@@ -69,7 +71,7 @@ def demo(directory: Path, overwrite: bool, seed: int) -> None:
         run_demo(directory, overwrite=overwrite, seed=seed, console=console, report=report)
 
 
-for command in (*COMMANDS, demo):
+for command in (*COMMANDS, *SIMULATORS, study, demo):
     rlforecast.add_command(command)
 
 

@@ -155,6 +155,60 @@ def test_a_fit_that_did_not_converge_is_kept_but_withheld(
     assert "NOT RELIABLE" in forced.err
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--engine", "particle", "--pool", "all"), "pools nothing, found --pool all"),
+        (("--engine", "nuts"), "unknown engine, found 'nuts', expected auto | hierarchical | particle"),
+    ],
+)
+def test_engines_that_cannot_do_what_is_asked(
+    place: Path, command: Command, options: tuple[str, ...], words: str
+) -> None:
+    answer = command("fit", "points.csv", "--run", "series", "-o", "fit", *options)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert words in answer.last
+    assert not (place / "fit").exists()
+
+
+def test_one_run_needs_no_choice_of_engine(place: Path, command: Command) -> None:
+    where = ("--run", "series", "--where", "series=a")
+    answer = command("fit", "points.csv", *where, "-o", "fit", "--seed", "3")
+    assert answer.code == 0, answer.err
+    assert "nothing pooled" not in answer.err
+    kept = json.loads((place / "fit" / "fit.json").read_text())
+    assert kept["settings"]["engine"] == "particle"
+    assert kept["passed"]
+    first = command("predict", "fit", "--at", "16000", "--format", "csv")
+    assert first.code == 0
+    again = command("fit", "points.csv", *where, "-o", "again", "--seed", "3", "--engine", "particle")
+    assert again.code == 0
+    assert command("predict", "again", "--at", "16000", "--format", "csv").out == first.out
+
+
+@pytest.mark.xfail(strict=True, reason="blames base models, and advises --pool all, which is then refused")
+def test_runs_fitted_apart_are_not_said_to_be_of_different_models(place: Path, command: Command) -> None:
+    answer = command("fit", "points.csv", "--run", "series", "-o", "fit", "--engine", "particle")
+    assert answer.code == 0, answer.err
+    assert "different base models" not in answer.err
+    assert "--pool all" not in answer.err
+
+
+def test_a_recipe_that_was_fitted_run_by_run_says_what_to_do(place: Path, command: Command) -> None:
+    (place / "seeds.csv").write_text(
+        POINTS.replace("series,", "series,recipe,").replace("\na,", "\na,x,").replace("\nb,", "\nb,x,")
+    )
+    answer = command(
+        "fit", "seeds.csv", "--run", "series", "--recipe", "recipe", "-o", "fit", "--engine", "particle"
+    )
+    assert answer.code == 0, answer.err
+    answer = command("predict", "fit", "--at", "16000", "--level", "recipe")
+    assert answer.code == 2
+    assert answer.last.endswith("fit with --engine hierarchical")
+    assert command("predict", "fit", "--at", "16000").code == 0
+
+
 # Predict
 
 

@@ -207,17 +207,28 @@ def test_a_file_from_an_earlier_version_keeps_loading(tmp_path: Path) -> None:
 # Fitting
 
 
-def test_a_sampled_fit_survives_its_files(tmp_path: Path, plateau_fit: Fit) -> None:
-    plateau_fit.save(tmp_path / "fit")
+@pytest.mark.parametrize(
+    ("engine", "sampler"),
+    [
+        ("hierarchical", {"sampler": "nutpie", "chains": 4}),
+        ("particle", {"sampler": "tempered sequential Monte Carlo", "repeats": 4}),
+    ],
+)
+def test_a_sampled_fit_survives_its_files(
+    tmp_path: Path, plateau_fit: Fit, engine: str, sampler: dict[str, object]
+) -> None:
+    sampled = plateau_fit if engine == plateau_fit.settings.engine else fit(plateau_fit.runs, engine=engine)
+    sampled.save(tmp_path / "fit")
     back = load(tmp_path / "fit")
-    for quantity in ("curve", "evaluation"):
-        pd.testing.assert_frame_equal(
-            plateau_fit.predict(AT, quantity=quantity), back.predict(AT, quantity=quantity)
-        )
-    sampler = back.provenance["sampler"]
-    assert sampler["sampler"] == "nutpie"
-    assert sampler["chains"] == 4
-    assert {"python", "pymc", "nutpie", "numpy"} <= set(back.provenance["versions"])
+    assert back.settings.engine == engine
+    assert back.passed
+    for level in ("run", "recipe", "new_run"):
+        for quantity in ("curve", "evaluation"):
+            asked = {"level": level, "quantity": quantity}
+            pd.testing.assert_frame_equal(sampled.predict(AT, **asked), back.predict(AT, **asked))
+        pd.testing.assert_frame_equal(sampled.parameters(level=level), back.parameters(level=level))
+    assert sampler.items() <= back.provenance["sampler"].items()
+    assert {"python", "pymc", "nutpie", "numpy", "numba"} <= set(back.provenance["versions"])
 
 
 class Sampler:
@@ -281,7 +292,8 @@ def test_what_lies_outside_the_window_does_not_matter(sampler: Sampler) -> None:
 def test_a_pooled_fit_is_always_accompanied_by_an_independent_one(
     sampler: Sampler, pool: str, recipes: int, pooled: tuple[str, ...]
 ) -> None:
-    result = fit(hand_runs([f"r{i}" for i in range(recipes)]), pool=pool, seed=7)
+    runs = hand_runs([f"r{i}" for i in range(recipes)])
+    result = fit(runs, pool=pool, engine="hierarchical", seed=7)
     assert result.pooled == pooled
     assert [asked[1] for asked in sampler.asked] == ([pooled, ()] if pooled else [()])
     assert (result.independent_draws is not None) == bool(pooled)
@@ -350,6 +362,11 @@ def test_nothing_to_forecast_is_withheld_with_every_reason(sampler: Sampler, val
         ({"start": 1e6}, "no evaluation in the fitted range"),
         ({"start": 9_000, "upto": 3_000}, "no evaluation in the fitted range"),
         ({"upto": float("nan")}, "--upto is no number"),
+        ({"engine": "nuts"}, r"unknown engine.*'nuts'.*auto \| hierarchical \| particle"),
+        *(
+            ({"engine": "particle", "pool": pool}, f"pools nothing.*--pool {pool}.*--engine hierarchical")
+            for pool in ("all", "ceiling", "exponent,midpoint")
+        ),
     ],
 )
 def test_wrong_requests_are_refused_before_any_work(sampler: Sampler, asked: dict, words: str) -> None:
@@ -357,6 +374,70 @@ def test_wrong_requests_are_refused_before_any_work(sampler: Sampler, asked: dic
         fit(hand_runs(), **asked)
     assert "\n" not in str(caught.value)
     assert not sampler.asked
+
+
+# Engines
+
+
+@pytest.mark.parametrize("engine", ["auto", "hierarchical", "particle"])
+def test_a_single_usable_run_is_fitted_by_itself_unless_asked(sampler: Sampler, engine: str) -> None:
+    good = hand_runs()
+    flat = good.table[good.table["run"] == "beta"].assign(value=0.4)
+    runs = replace(good, table=pd.concat([good.table[good.table["run"] == "alpha"], flat]))
+    result = fit(runs, engine=engine)
+    assert set(result.refused) == {"beta"}
+    assert result.settings.engine == ("particle" if engine == "auto" else engine)
+    assert bool(sampler.asked) == (engine == "hierarchical")
+    assert set(result.predict(AT)["name"]) == {"alpha"}
+
+
+def test_several_runs_are_fitted_together_unless_asked(sampler: Sampler) -> None:
+    assert fit(hand_runs()).settings.engine == "hierarchical"
+    assert len(sampler.asked) == 2
+
+
+def test_particle_fits_of_several_runs_pool_nothing_and_do_not_depend_on_each_other(
+    sampler: Sampler,
+) -> None:
+    """A run's own draws are those of the run alone: the second has another seed, the first the same."""
+    both = fit(hand_runs(), upto=8_000, engine="particle", pool="none", seed=4)
+    alone = fit(hand_runs(["alpha"]), upto=8_000, seed=4)
+    assert not sampler.asked
+    assert both.pooled == ()
+    assert both.independent_draws is None
+    for name in ("ceiling", "midpoint", "noise"):
+        np.testing.assert_array_equal(both.draws[name].sel(run="alpha"), alone.draws[name].sel(run="alpha"))
+    assert both.passed
+    for level in ("run", "recipe", "new_run"):
+        assert set(both.predict(AT, level=level)["name"]) == {"alpha", "beta"}
+    again = fit(hand_runs(), upto=8_000, engine="particle", seed=4)
+    np.testing.assert_array_equal(again.draws["ceiling"], both.draws["ceiling"])
+
+
+def test_a_recipe_of_several_particle_fits_has_no_curve_and_says_what_to_do(tmp_path: Path) -> None:
+    runs = hand_runs({"s0": "cispo", "s1": "cispo", "t0": "dapo"})
+    fit(runs, upto=8_000, engine="particle").save(tmp_path / "fit")
+    result = load(tmp_path / "fit")
+    assert set(result.predict(AT)["name"]) == {"s0", "s1", "t0"}
+    for level in ("recipe", "new_run"):
+        for ask in (lambda at: result.predict(AT, level=at), lambda at: result.parameters(level=at)):
+            with pytest.raises(InputError, match=f"each run by itself.*level {level}.*--engine hierarchical"):
+                ask(level)
+
+
+def test_an_unmeasured_floor_is_not_below_chance() -> None:
+    """The early rise leaves the floor open, down to 0 unless guessing scores something."""
+    made = hand_runs(["alpha"])
+    floors = {}
+    for chance in (0.0, 0.3):
+        metric = Metric("acc", prompts=1000, samples_per_prompt=16, chance=chance)
+        runs = replace(made, metric=metric, floors={})
+        floors[chance] = fit(runs, start=3_000, upto=8_000, seed=2).draws["floor"].to_numpy()
+    assert floors[0.3].min() >= 0.3
+    assert np.mean(floors[0.0] < 0.3) > 0.05
+    # A measured floor is believed, whatever chance is said to be.
+    believed = replace(made, metric=Metric("acc", prompts=1000, samples_per_prompt=16, chance=0.5))
+    assert fit(believed, upto=8_000, seed=2).draws["floor"].to_numpy().max() < 0.5
 
 
 def test_a_run_with_nothing_but_strata_is_an_error() -> None:

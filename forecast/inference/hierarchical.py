@@ -167,8 +167,8 @@ def build_model(runs: int, recipes: int) -> pm.Model:
         floor_z = pm.Normal("floor_z", shape=runs)
         latent_z = floor_group[in_recipe] + data["floor_within"] * floor_z
         share = pm.math.sigmoid(data["latent_floor"][0] + data["latent_floor"][1] * latent_z)
-        # Latent: floor = share * ceiling, solved with ceiling = floor + (1 - floor) * gain.
-        latent = share * gain / (1 - share * (1 - gain))
+        # Latent: floor = chance + share * (ceiling - chance), solved with ceiling = floor + (1 - floor) * gain.
+        latent = (data["chance"] * (1 - share) + share * gain) / (1 - share * (1 - gain))
         known = _between_0_and_1(data["measured_floor"] + data["floor_se"] * floor_z, data["floor_se"])
         floor = pm.Deterministic("floor", pt.switch(data["floor_known"], known, latent))
         ceiling = pm.Deterministic("ceiling", floor + (1 - floor) * gain)
@@ -252,6 +252,7 @@ def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, .
         data[f"{name}_within"] = pair(getattr(priors, f"{name}_within"))
         data[f"{name}_pooled"] = np.float64(_POOLED_AS[name] in pooled)
     data["floor_group"] = observations.floor_group
+    data["chance"] = np.float64(observations.chance)
     data["noise_common"] = np.float64(priors.noise_common)
     data["floor_within"] = np.float64(priors.latent_floor_within)
     return data
@@ -302,6 +303,7 @@ def _placeholder(runs: int, recipes: int) -> dict[str, Any]:
         floor=per_run,
         floor_se=per_run,
         floor_group=np.arange(recipes),
+        chance=0.0,
         floor_known=np.ones(runs, dtype=bool),
         noise_median=per_run,
         noise_log_sd=per_run,

@@ -47,6 +47,8 @@ class Observations:
         Step-0 pass rate, its standard error, and whether it is known at all.
     floor_group : ndarray of int, shape (R,)
         Recipes with the same number start from the same, latent, floor.
+    chance : float
+        Pass rate of guessing: a latent floor is not below it.
     noise_median, noise_log_sd : ndarray, shape (J,)
         Prior of the extra evaluation noise.
     """
@@ -65,6 +67,7 @@ class Observations:
     floor_se: NDArray[np.float64]
     floor_known: NDArray[np.bool_]
     floor_group: NDArray[np.int64]
+    chance: float
     noise_median: NDArray[np.float64]
     noise_log_sd: NDArray[np.float64]
 
@@ -74,6 +77,31 @@ class Observations:
         last = np.full(len(self.runs), -np.inf)
         np.maximum.at(last, self.run, self.log_compute)
         return np.exp(last + self.log_reference[self.recipe_of_run])
+
+    def only(self, j: int) -> Observations:
+        """Return run `j` by itself, its midpoint relative to its own largest fitted compute."""
+        at, run = self.run == j, slice(j, j + 1)
+        recipe = self.recipe_of_run[j]
+        last = self.log_compute[at][-1]
+        return Observations(
+            runs=self.runs[run],
+            recipes=(self.recipes[recipe],),
+            recipe_of_run=np.zeros(1, dtype=np.int64),
+            log_reference=self.log_reference[[recipe]] + last,
+            run=np.zeros(int(at.sum()), dtype=np.int64),
+            log_compute=self.log_compute[at] - last,
+            fraction=self.fraction[at],
+            inverse_trials=self.inverse_trials[at],
+            first=self.first[at],
+            distance=self.distance[at],
+            floor=self.floor[run],
+            floor_se=self.floor_se[run],
+            floor_known=self.floor_known[run],
+            floor_group=np.zeros(1, dtype=np.int64),
+            chance=self.chance,
+            noise_median=self.noise_median[run],
+            noise_log_sd=self.noise_log_sd[run],
+        )
 
 
 def observe(runs: Runs, floor: str | float = "measured", *, one_start: bool = True) -> Observations:
@@ -125,6 +153,7 @@ def observe(runs: Runs, floor: str | float = "measured", *, one_start: bool = Tr
         floor_se=np.array(se),
         floor_known=np.array(known),
         floor_group=np.zeros(len(recipes), dtype=np.int64) if one_start else np.arange(len(recipes)),
+        chance=runs.metric.chance,
         noise_median=np.array(median),
         noise_log_sd=np.array(log_sd),
     )

@@ -22,7 +22,7 @@ class Normal:
 
 @dataclass(frozen=True)
 class Priors:
-    """Priors of the hierarchical sigmoid.
+    """Priors of the curve families.
 
     A curve is described by its gain (``ceiling = floor + (1 - floor) * sigmoid(gain)``), log exponent and
     relative log midpoint. ``*_between`` are log-normal (median, log sd) spreads of recipes in one experiment,
@@ -43,6 +43,16 @@ class Priors:
     latent_floor_within: float = 0.1  # runs of one group, in units of latent_floor.sd
     noise_common: float = 2 / 3  # share of the log noise's prior variance that all runs have in common
     noise_persistence: Normal = Normal(0.0, 1.2)  # logit of the residual correlation one evaluation apart
+    power_law_log_exponent: Normal = Normal(0.0, 0.6)
+    log_tail: Normal = Normal(0.0, 0.5)  # Burr's nu; 1 is the sigmoid
+    move_size: Normal = Normal(
+        0.0, 1.5
+    )  # logit of a second rise's share of the headroom, of a fall's share of the ceiling
+    log_second_exponent: Normal = Normal(1.386, 0.8)  # steepness 4
+    log_second_midpoint: tuple[float, float] = (
+        -1.386,
+        1.386,
+    )  # log-uniform, a quarter to four times the data
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -104,6 +114,11 @@ def pooled_parameters(pool: str, recipes: int) -> tuple[str, ...]:
 def noise_prior(trials: float) -> tuple[float, float]:
     """Median and log sd of the noise beyond the binomial, by Bernoulli trials per evaluation."""
     return (0.007, 0.6) if 10_000 <= trials < float("inf") else (0.012, 1.0)
+
+
+DRIFT_MEAN = 1 / 3
+"""Mean of the drift, in sds. Prompts differ in difficulty, so the top of a real curve is a sum of sigmoids, which
+levels off more slowly than the one sigmoid that fits its rise."""
 
 
 def drift_sd(trials: float) -> float:

@@ -10,6 +10,7 @@ import xarray as xr
 from forecast.inference.diagnostics import Check, all_passed, check_sampling
 from forecast.inference.hierarchical import EFFORT, ESCALATED, Effort, compile_model, sample
 from forecast.inference.observations import Observations
+from forecast.inference.particle import ParticleEffort
 from forecast.inference.priors import Priors
 
 Report = Callable[[str, int, int], None]
@@ -22,7 +23,7 @@ class Sampled:
 
     tree: xr.DataTree
     checks: list[Check]
-    effort: Effort
+    effort: Effort | ParticleEffort
 
 
 def sample_checked(

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from forecast.curves import sigmoid
+from forecast.inference.priors import DRIFT_MEAN
 
 LEVELS = ("run", "recipe", "new_run")
 
@@ -61,8 +62,13 @@ class CurveDraws:
         Each draw has one noise for all points, so that an interval does not depend on what else is asked for.
         """
         curve = self.curve(compute)
-        sd = np.sqrt(self.noise[:, None] ** 2 + curve * (1 - curve) / trials)
-        return np.clip(curve + sd * rng.standard_normal((len(curve), 1)), 0.0, 1.0)
+        return np.clip(
+            curve + self.evaluation_sd(curve, trials) * rng.standard_normal((len(curve), 1)), 0.0, 1.0
+        )
+
+    def evaluation_sd(self, curve: NDArray[np.float64], trials: float) -> NDArray[np.float64]:
+        """Sd of one evaluation of `trials` Bernoulli trials around each draw of `curve`, shape (S, points)."""
+        return np.sqrt(self.noise[:, None] ** 2 + curve * (1 - curve) / trials)
 
 
 def run_draws(
@@ -71,7 +77,7 @@ def run_draws(
     """Draws of a run that was fitted."""
     one = _stacked(posterior).sel(run=run)
     values = {name: one[name].to_numpy() for name in ("floor", "ceiling", "exponent", "midpoint", "noise")}
-    return CurveDraws(**values, drift=_drift(drift_sd, values["floor"], rng), fitted_upto=fitted_upto)
+    return CurveDraws(**values, drift=drift_draws(drift_sd, len(values["floor"]), rng), fitted_upto=fitted_upto)
 
 
 def recipe_draws(
@@ -104,7 +110,7 @@ def recipe_draws(
         exponent=np.exp(parameters["log_exponent"]),
         midpoint=np.exp(parameters["log_midpoint"]),
         noise=noises[rng.integers(len(members), size=len(floor)), np.arange(len(floor))],
-        drift=_drift(drift_sd, floor, rng),
+        drift=drift_draws(drift_sd, len(floor), rng),
         fitted_upto=fitted_upto,
     )
 
@@ -113,5 +119,6 @@ def _stacked(posterior: xr.Dataset) -> xr.Dataset:
     return posterior.stack(sample=("chain", "draw"), create_index=False)
 
 
-def _drift(sd: float, like: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    return sd * rng.standard_normal(len(like))
+def drift_draws(sd: float, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draws of the drift per e-fold of compute beyond the data, shape (size,); upward more often than not."""
+    return sd * (DRIFT_MEAN + rng.standard_normal(size))

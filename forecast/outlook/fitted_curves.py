@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
+from forecast.errors import InputError
 from forecast.inference.least_squares import WIDE_CEILINGS, LeastSquares, least_squares
 from forecast.inference.priors import drift_sd
 from forecast.outlook.draws import LEVELS, CurveDraws, recipe_draws, run_draws
@@ -17,8 +18,22 @@ if TYPE_CHECKING:
 
 
 def curve_names(fit: Fit, level: str) -> list[str]:
-    """Names that can be forecast at a level."""
-    return list(fit.observations.runs if level == "run" else fit.observations.recipes)
+    """Names that can be forecast at a level.
+
+    Raises
+    ------
+    InputError
+        If runs were fitted by themselves and a recipe has several, which then have no common curve.
+    """
+    if level == "run":
+        return list(fit.observations.runs)
+    if "recipe_gain" not in fit.draws:
+        raise InputError(
+            "the particle engine fitted each run by itself, so recipes with several runs have no curve",
+            found=f"level {level}",
+            fix="fit with --engine hierarchical",
+        )
+    return list(fit.observations.recipes)
 
 
 def members(fit: Fit, level: str, name: str) -> list[str]:

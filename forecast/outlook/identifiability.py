@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forecast.inference.priors import PRIORS, get_priors
+from forecast.inference.run_prior import run_gain
 from forecast.outlook.draws import LEVELS
-from forecast.outlook.fitted_curves import curve_draws
+from forecast.outlook.fitted_curves import curve_draws, members
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -29,13 +30,17 @@ def ceiling_shift(fit: Fit, level: str, name: str) -> float:
     """Shift of the ceiling's mean under the other prior on the ceiling, as a fraction.
 
     Wide is compared with llm-rl and the reverse, by importance weights on the draws: the posterior depends on
-    that prior only through the population's centre (pooled) or the recipe's own gain (not pooled). NaN when too
-    few draws carry the weight.
+    that prior only through the population's centre (pooled), the recipe's own gain (not pooled) or the run's
+    (fitted by itself). NaN when too few draws carry the weight.
     """
-    here = get_priors(fit.settings.prior).gain
-    other = next(priors for key, priors in PRIORS.items() if key != fit.settings.prior).gain
+    mine = get_priors(fit.settings.prior)
+    another = next(priors for key, priors in PRIORS.items() if key != fit.settings.prior)
+    here, other = mine.gain, another.gain
     draws = fit.draws
-    if "ceiling" in fit.pooled:
+    if fit.settings.engine == "particle":
+        here, other = run_gain(mine), run_gain(another)
+        centre = draws["gain"].sel(run=members(fit, level, name)[0]).to_numpy().ravel()
+    elif "ceiling" in fit.pooled:
         centre = here.mean + here.sd * draws["gain_mean_z"].to_numpy().ravel()
     else:
         recipe = fit.runs.recipes[name] if level == LEVELS[0] else name

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp, ndtr
 
 
 def crps(draws: ArrayLike, observed: ArrayLike) -> NDArray[np.float64]:
@@ -27,6 +28,35 @@ def crps(draws: ArrayLike, observed: ArrayLike) -> NDArray[np.float64]:
     n = len(x)
     weights = (2 * np.arange(1, n + 1) - n - 1) / n**2
     return np.abs(x - np.asarray(observed, dtype=float)).mean(axis=0) - weights @ x
+
+
+def log_score(curve: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> NDArray[np.float64]:
+    """Log density of what was observed under a mixture of normals, ``log mean_s N(y; curve_s, sd_s^2)``.
+
+    Larger is better; the density is per unit of the values.
+
+    Parameters
+    ----------
+    curve, sd : array_like, shape (S, points)
+        Means and sds (> 0), one normal per draw.
+    observed : array_like, shape (points,)
+
+    Returns
+    -------
+    ndarray, shape (points,)
+    """
+    curve, sd, observed = np.broadcast_arrays(*(np.asarray(x, dtype=float) for x in (curve, sd, observed)))
+    log_density = -0.5 * ((observed - curve) / sd) ** 2 - np.log(sd) - 0.5 * np.log(2 * np.pi)
+    return logsumexp(log_density, axis=0) - np.log(len(curve))
+
+
+def pit(curve: ArrayLike, sd: ArrayLike, observed: ArrayLike) -> NDArray[np.float64]:
+    """Forecast probability of less than was observed, ``mean_s Phi((y - curve_s) / sd_s)``.
+
+    Uniform between 0 and 1 if forecasts mean what they say. Parameters as in `log_score`.
+    """
+    curve, sd, observed = (np.asarray(x, dtype=float) for x in (curve, sd, observed))
+    return ndtr((observed - curve) / sd).mean(axis=0)
 
 
 @dataclass(frozen=True)

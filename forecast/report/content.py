@@ -197,7 +197,7 @@ def reproduce(fit: Fit, at: Sequence[float], level: str, quantity: str) -> str:
         *(["--from", f"{settings.start:g}"] if settings.start is not None else []),
         *(["--upto", f"{settings.upto:g}"] if settings.upto is not None else []),
         *("--prior", settings.prior, "--pool", settings.pool, "--floor", str(settings.floor)),
-        *("--seed", str(settings.seed)),
+        *("--engine", settings.engine, "--seed", str(settings.seed)),
         *(["--force"] if settings.forced else []),
     ]
     computes = ",".join(f"{compute:g}" for compute in at)

@@ -60,6 +60,7 @@ def observations(
         floor_se=rng.uniform(0.004, 0.01, runs),
         floor_known=np.full(runs, floor_known),
         floor_group=np.arange(recipes),
+        chance=0.0,
         noise_median=np.full(runs, 0.01),
         noise_log_sd=np.full(runs, 0.7),
     )
@@ -239,7 +240,9 @@ def test_log_density_agrees_with_scipy(evaluated: tuple[list[int], Evaluated], c
     np.testing.assert_allclose(differences, differences[0], atol=1e-4, rtol=0)
 
 
-def test_floor_is_measured_or_a_share_of_the_ceiling(evaluated: tuple[list[int], Evaluated]) -> None:
+def test_floor_is_measured_or_a_share_of_the_way_to_the_ceiling(
+    evaluated: tuple[list[int], Evaluated],
+) -> None:
     recipe_of_run, model = evaluated
     rng = np.random.default_rng(4)
     data = observations(recipe_of_run, rng)
@@ -247,15 +250,19 @@ def test_floor_is_measured_or_a_share_of_the_ceiling(evaluated: tuple[list[int],
     model.condition_on(data, PRIORS["wide"], ())
     known = model(coordinates)
     np.testing.assert_allclose(known["floor"], data.floor + data.floor_se * known["floor_z"], atol=1e-9)
-    for floor_group in (data.floor_group, np.zeros_like(data.floor_group)):
-        unmeasured = replace(data, floor_known=~data.floor_known, floor_group=floor_group)
+    one_start, own_starts = np.zeros_like(data.floor_group), data.floor_group
+    for floor_group, chance in ((own_starts, 0.0), (one_start, 0.0), (own_starts, 0.25)):
+        unmeasured = replace(data, floor_known=~data.floor_known, floor_group=floor_group, chance=chance)
         model.condition_on(unmeasured, PRIORS["wide"], ())
         latent = model(coordinates)
         group = floor_group[data.recipe_of_run]
         prior = PRIORS["wide"].latent_floor
         z = latent["floor_group_z"][group] + PRIORS["wide"].latent_floor_within * latent["floor_z"]
         share = expit(prior.mean + prior.sd * z)
-        np.testing.assert_allclose(latent["floor"] / latent["ceiling"], share, rtol=1e-9)
+        np.testing.assert_allclose(
+            (latent["floor"] - chance) / (latent["ceiling"] - chance), share, rtol=1e-9
+        )
+        assert (latent["floor"] >= chance).all()
         gain = (latent["ceiling"] - latent["floor"]) / (1 - latent["floor"])
         np.testing.assert_allclose(gain, expit(latent["gain"]), rtol=1e-9)
 

@@ -10,7 +10,10 @@ from forecast.curves import sigmoid
 from forecast.errors import InputError
 from simulators.worlds import sigmoid_world
 
-TRUTH = ["run", "recipe", "floor", "ceiling", "exponent", "midpoint", "noise_sd", "noise_correlation"]
+LABELS = ["run", "recipe", "model", "seed", "family"]
+SIGMOID = ["floor", "ceiling", "exponent", "midpoint"]
+OTHERS = ["tail", "rise", "drop", "second_exponent", "second_midpoint"]
+NOISE = ["creep", "noise_sd", "noise_correlation"]
 
 
 def residuals(world, run: str) -> np.ndarray:
@@ -20,7 +23,10 @@ def residuals(world, run: str) -> np.ndarray:
 
 def test_default_world_is_the_documented_experiment() -> None:
     world = sigmoid_world(rng=np.random.default_rng(1))
-    assert list(world.truth.columns) == TRUTH
+    assert list(world.truth.columns) == LABELS + SIGMOID + OTHERS + NOISE
+    assert world.truth["family"].eq("sigmoid").all()
+    assert world.truth[SIGMOID + NOISE].notna().all().all()
+    assert world.truth[OTHERS].isna().all().all()
     assert world.runs.names == list(world.truth["run"])
     assert world.runs.recipes == dict(zip(world.truth["run"], world.truth["recipe"], strict=True))
     assert world.truth.groupby("recipe").size().tolist() == [3, 3, 3, 3]
@@ -53,7 +59,7 @@ def test_truth_lies_in_its_ranges_with_seeds_around_their_recipe() -> None:
     assert middles.mean() == pytest.approx(np.log(0.05 * 0.5) / 2, abs=4 * np.log(10) / np.sqrt(12 * 200))
 
 
-@pytest.mark.parametrize("correlation", [0.3, 0.8])
+@pytest.mark.parametrize("correlation", [0.3, 0.8, 0.95])
 def test_noise_has_the_sd_and_correlation_of_the_truth(correlation: float) -> None:
     # So many prompts that the binomial part is nil.
     world = sigmoid_world(
@@ -67,9 +73,11 @@ def test_noise_has_the_sd_and_correlation_of_the_truth(correlation: float) -> No
         prompts=10_000_000,
     )
     noise = residuals(world, "recipe1_s0")
-    # Relative standard error of the sd over n points: sqrt((1+r^2)/(1-r^2)/2n) = 1.1 % at r = .8.
-    assert noise.std() == pytest.approx(0.008, rel=0.045)
-    assert np.corrcoef(noise[1:], noise[:-1])[0, 1] == pytest.approx(correlation, abs=0.03)
+    # Standard errors over n points: relative one of the sd, and that of the correlation.
+    squared = correlation**2
+    assert noise.std() == pytest.approx(0.008, rel=4 * np.sqrt((1 + squared) / (1 - squared) / 40_000))
+    lag = np.corrcoef(noise[1:], noise[:-1])[0, 1]
+    assert lag == pytest.approx(correlation, abs=4 * np.sqrt((1 - squared) / 20_000))
     assert noise[0] != 0  # stationary from the first evaluation on
     assert world.truth[["noise_sd", "noise_correlation"]].to_numpy().tolist() == [[0.008, correlation]]
 

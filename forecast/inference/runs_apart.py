@@ -1,0 +1,140 @@
+"""Fit every run by itself with the particle engine, checked, in the form of a hierarchical posterior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from forecast.inference.diagnostics import Check, all_passed
+from forecast.inference.observations import Observations
+from forecast.inference.particle import ACCURATE, CAREFUL, ParticleEffort, Particles, sample_run
+from forecast.inference.priors import Priors
+from forecast.inference.run_prior import run_prior
+from forecast.inference.sampling import Report, Sampled
+
+QUANTILES = (0.05, 0.50, 0.95)
+QUANTILE_ERROR = 0.15
+"""Largest standard error of a quantile, in posterior sds, that a fit may have."""
+
+LOG_EVIDENCE_SD = 0.5
+"""Largest sd of one repeat's log marginal likelihood, in nats."""
+
+_CURVE = ("gain", "log_exponent", "log_midpoint")
+_MAIN = ("floor", "ceiling", "exponent", "midpoint")
+
+
+def sample_apart(
+    observations: Observations,
+    priors: Priors,
+    *,
+    seed: int,
+    report: Report,
+    efforts: tuple[ParticleEffort, ...] = (ACCURATE, CAREFUL),
+) -> Sampled:
+    """Sample every run with the first effort whose repeats agree; runs differ in how much they need.
+
+    Returns
+    -------
+    Sampled
+        Chains are repeats. Recipes have draws where each is one run: given the run, as in the hierarchical posterior.
+    """
+    fits: list[Particles] = []
+    hardest = efforts[0]
+    for j in range(len(observations.runs)):
+        report("sampling, each run by itself", j, len(observations.runs))
+        for effort in efforts:
+            found = sample_run(
+                observations, j, run_prior(priors, observations, j), seed=[seed, j], effort=effort
+            )
+            if all_passed(check_repeats({observations.runs[j]: found})):
+                break
+        hardest = max(hardest, effort, key=lambda e: e.particles)
+        fits.append(found)
+    report("sampling, each run by itself", len(observations.runs), len(observations.runs))
+    checks = check_repeats(dict(zip(observations.runs, fits, strict=True)))
+    return Sampled(
+        _tree(fits, observations, priors, np.random.default_rng([seed, len(fits)])), checks, hardest
+    )
+
+
+def check_repeats(fits: dict[str, Particles]) -> list[Check]:
+    """Check that independent repeats of each run's fit agree: quantiles of the curve and log evidence.
+
+    The standard error of a quantile is its sd over repeats / sqrt(repeats), in units of the posterior's sd.
+    """
+    quantile, quantile_at = 0.0, ""
+    evidence, evidence_at = 0.0, ""
+    for run, fit in fits.items():
+        for name in _MAIN:
+            draws = fit.draws[name] if name in ("floor", "ceiling") else np.log(fit.draws[name])
+            spread = np.std(np.quantile(draws, QUANTILES, axis=1), axis=1, ddof=1).max()
+            error = float(spread / np.sqrt(len(draws)) / max(draws.std(), 1e-12))
+            if error >= quantile:
+                quantile, quantile_at = error, f"{name}[{run}]"
+        if fit.log_evidence_sd >= evidence:
+            evidence, evidence_at = fit.log_evidence_sd, run
+    return [
+        _check(
+            "repeatability of quantiles",
+            quantile,
+            QUANTILE_ERROR,
+            f"standard error {quantile:.2g} posterior sds at {quantile_at}",
+        ),
+        _check(
+            "repeatability of the log evidence",
+            evidence,
+            LOG_EVIDENCE_SD,
+            f"sd {evidence:.2g} nats at {evidence_at}",
+        ),
+    ]
+
+
+def _check(name: str, value: float, limit: float, text: str) -> Check:
+    return Check(name, value <= limit, value, limit, f"{name}: {text} (<= {limit:g})")
+
+
+def _tree(
+    fits: list[Particles], observations: Observations, priors: Priors, rng: np.random.Generator
+) -> xr.DataTree:
+    # Runs that needed more particles are thinned to the common number: xarray wants one shape.
+    size = min(fit.draws["floor"].shape[1] for fit in fits)
+    per_run: dict[str, np.ndarray] = {}
+    for name in ("floor", "ceiling", "exponent", "midpoint", "noise", "persistence", "gain"):
+        per_run[name] = np.stack([_thinned(fit.draws[name], size) for fit in fits], axis=-1)
+    keep: dict[str, Any] = {name: (("chain", "draw", "run"), value) for name, value in per_run.items()}
+    coords: dict[str, Any] = {"run": list(observations.runs)}
+    if len(observations.recipes) == len(observations.runs):
+        seen = {
+            "gain": per_run["gain"],
+            "log_exponent": np.log(per_run["exponent"]),
+            "log_midpoint": np.log(per_run["midpoint"]),
+        }
+        coords["recipe"] = list(observations.recipes)
+        for name in _CURVE:
+            within = getattr(priors, f"{name}_within")
+            shape = seen[name].shape
+            seed_sd = within.mean * np.exp(within.sd * rng.standard_normal(shape))
+            prior = getattr(priors, name)
+            centre = prior.mean + (observations.log_reference if name == "log_midpoint" else 0.0)
+            # Normal prior of the recipe times normal likelihood of its run.
+            precision = 1 / prior.sd**2 + 1 / seed_sd**2
+            mean = (centre / prior.sd**2 + seen[name] / seed_sd**2) / precision
+            value = mean + rng.standard_normal(shape) / np.sqrt(precision)
+            keep[f"recipe_{name}"] = (("chain", "draw", "recipe"), value)
+            keep[f"{name}_within_sd"] = (("chain", "draw"), seed_sd[..., 0])
+    stats = xr.Dataset(
+        {
+            "log_evidence": (("chain", "run"), np.stack([fit.log_evidences for fit in fits], axis=-1)),
+            "walk_acceptance": ("run", [fit.walk_acceptance for fit in fits]),
+            "leap_acceptance": ("run", [fit.leap_acceptance for fit in fits]),
+        },
+        coords={"run": list(observations.runs)},
+    )
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(keep, coords=coords), "sample_stats": stats})
+
+
+def _thinned(draws: np.ndarray, size: int) -> np.ndarray:
+    """Evenly spaced draws of each repeat: resampling leaves copies side by side."""
+    return draws[:, np.linspace(0, draws.shape[1] - 1, size).round().astype(int)]

@@ -1,0 +1,1 @@
+"""Where the independent tasks of a study run, and what is kept of them."""

@@ -1,0 +1,90 @@
+"""The hierarchical and the particle engine on the same runs, one at a time, where both have the same model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from forecast.curves import sigmoid
+from forecast.inference.observations import Observations, observe
+from forecast.inference.particle import ACCURATE
+from forecast.inference.priors import PRIORS
+from forecast.inference.runs_apart import sample_apart
+from forecast.inference.sampling import sample_checked
+from forecast.runs.table import Metric, Runs
+from simulators.worlds import sigmoid_world
+
+Array = NDArray[np.float64]
+UPTO = 8_000.0
+PROBABILITIES = (0.05, 0.5, 0.95)
+REPEATS = 16
+
+
+def half_a_run(seed: int, *, trials: bool) -> Observations:
+    """A simulated run up to half of its compute; without trials the hierarchical likelihood is exact too."""
+    runs = sigmoid_world(1, 1, rng=np.random.default_rng([50, seed])).runs
+    if not trials:
+        runs = Runs(
+            runs.table.drop(columns=["trials"]), Metric("pass_rate"), runs.compute, floors=runs.floors
+        )
+    return observe(runs.window(upto=UPTO))
+
+
+def quantities(posterior: object) -> dict[str, Array]:
+    """Ceiling and curve, without drift, by repeat or chain."""
+    draws = {
+        name: posterior[name].to_numpy()[..., 0]  # type: ignore[index]
+        for name in ("floor", "ceiling", "exponent", "midpoint")
+    }
+    found = {"ceiling": draws["ceiling"]}
+    for times in (1, 2, 4):
+        found[f"curve at {times}x"] = sigmoid(times * UPTO, **draws)
+    return found
+
+
+def scores(observations: Observations, seed: int) -> dict[tuple[str, float], tuple[float, float, float]]:
+    """Per quantity and probability: particle, hierarchical, and their standardised difference."""
+    priors = PRIORS["wide"]
+    reference = sample_checked(
+        observations, priors, (), seed=seed, stage="", report=lambda stage, done, total: None
+    ).tree
+    particle = sample_apart(
+        observations,
+        priors,
+        seed=seed,
+        report=lambda stage, done, total: None,
+        efforts=(replace(ACCURATE, repeats=REPEATS),),
+    ).tree
+    ours, theirs = (quantities(tree["posterior"].to_dataset()) for tree in (particle, reference))
+    found = {}
+    for name in ours:
+        for probability in PROBABILITIES:
+            each = np.quantile(ours[name], probability, axis=1)
+            here, there = each.mean(), float(np.quantile(theirs[name], probability))
+            error = np.hypot(
+                each.std(ddof=1) / np.sqrt(REPEATS),
+                float(az.mcse(theirs[name], method="quantile", prob=probability)),
+            )
+            found[name, probability] = (float(here), there, float((here - there) / error))
+    return found
+
+
+@pytest.mark.slow
+def test_quantiles_of_twenty_runs_agree_within_monte_carlo_error() -> None:
+    z = {
+        (seed, *key): score
+        for seed in range(20)
+        for key, (_, _, score) in scores(half_a_run(seed, trials=False), seed).items()
+    }
+    values = np.array(list(z.values()))
+    assert len(values) == 240
+    assert np.abs(values).max() < 4, max(z.items(), key=lambda item: abs(item[1]))
+    assert np.sqrt(np.mean(values**2)) < 1.5
+    # A shift common to all runs would hide in single comparisons; a run's own are correlated, runs are not.
+    for name in dict.fromkeys(key[1:] for key in z):
+        of_runs = [score for key, score in z.items() if key[1:] == name]
+        assert abs(np.mean(of_runs)) < 4 / np.sqrt(len(of_runs)), name
