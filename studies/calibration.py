@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
-from studies.executor import Task, run_tasks
+from studies.conduct import Where, conduct
+from studies.executor import Task
 from studies.study_cli import study_options
+from studies.study_figures import coverage_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,9 +156,9 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
             scored = group[group["method"] != SKIPPED]
             if scored.empty:
                 continue
-            methods = summarise_backtest(scored, None, (0.0, 1.0)).set_index("method")
-            ours, grid = methods.loc["rlforecast"], methods.loc["least_squares"]
-            covariance, power = methods.loc["least_squares_covariance"], methods.loc["power_law"]
+            methods = summarise_backtest(scored, None, (0.0, 1.0)).set_index("method").to_dict("index")
+            ours, grid = methods["rlforecast"], methods["least_squares"]
+            covariance, power = methods["least_squares_covariance"], methods["power_law"]
             own = scored[scored["method"] == "rlforecast"]
             inside = (own["q025"] <= own["observed"]) & (own["observed"] <= own["q975"])
             by_world = inside.groupby(own["world"]).mean()
@@ -168,7 +169,7 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
                     "forecasts": int(ours["evaluations"]),
                     "worlds": len(by_world),
                     SKIPPED: int((group["method"] == SKIPPED).sum()),
-                    **{name: ours[name] for name in ("bias", "rmse", "crps", "crps_ratio")},
+                    **{score: ours[score] for score in ("bias", "rmse", "crps", "crps_ratio")},
                     **{f"coverage_{level}": ours[f"coverage_{level}"] for level in (50, 80, 95)},
                     # Runs of one experiment share a population: the worlds are the independent units.
                     "coverage_95_se": _standard_error(by_world),
@@ -208,34 +209,12 @@ def markdown(summary: pd.DataFrame) -> str:
 
 def figure(summary: pd.DataFrame) -> Figure:
     """Coverage of three intervals, and CRPS relative to least squares, by scenario and cut."""
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(11, 0.42 * len(summary) + 1.6), layout="constrained")
-    covered, ratio = drawn.subplots(1, 2, sharey=True, width_ratios=[3, 1.4])
-    at = np.arange(len(summary))[::-1]
-    for level, colour, marker in ((50, "#0072b2", "s"), (80, "#e69f00", "D"), (95, "#009e73", "o")):
-        covered.axvline(level / 100, color=colour, lw=1, ls=":")
-        p, n = summary[f"coverage_{level}"], summary["worlds"]
-        error = 1.96 * np.sqrt(p * (1 - p) / n)
-        covered.errorbar(p, at, xerr=error, fmt=marker, color=colour, ms=5, lw=1, label=f"{level} % interval")
-    covered.set_yticks(at, summary["scenario"] + ", fitted " + summary["fitted"])
-    covered.set_xlim(0.2, 1.02)
-    covered.set_xlabel("share of last evaluations inside (bars: 95 % Monte-Carlo error over worlds)")
-    covered.legend(loc="lower left", frameon=False, ncols=3, bbox_to_anchor=(0, 1))
-    for column, colour, marker, label in (
-        ("crps_ratio", "#000000", "o", "rlforecast"),
-        ("covariance_crps_ratio", "#999999", "x", "least squares + covariance"),
-    ):
-        ratio.plot(summary[column], at, marker, color=colour, ms=5, label=label)
-    ratio.axvline(1, color="#000000", lw=1, ls=":")
-    ratio.set_xscale("log")
-    ratio.set_xticks([0.25, 0.5, 1, 2], ["1/4", "1/2", "1", "2"])
-    ratio.minorticks_off()
-    ratio.set_xlabel("CRPS / least squares")
-    ratio.legend(loc="lower left", frameon=False, bbox_to_anchor=(0, 1))
-    for axes in (covered, ratio):
-        axes.spines[["top", "right"]].set_visible(False)
-    return drawn
+    return coverage_figure(
+        summary,
+        summary["scenario"] + ", fitted " + summary["fitted"],
+        summary["worlds"],
+        "share of last evaluations inside (bars: 95 % Monte-Carlo error over worlds)",
+    )
 
 
 NOTES = """\
@@ -249,55 +228,25 @@ NOTES = """\
 @click.command(NAME)
 @click.option("--worlds", type=click.IntRange(min=1), default=200, show_default=True)
 @click.option(
-    "--only",
-    type=click.Choice(list(SCENARIOS)),
-    multiple=True,
-    help="Only this scenario; repeatable.",
+    "--only", type=click.Choice(list(SCENARIOS)), multiple=True, help="Only this scenario; repeatable."
 )
 @study_options
-def calibration(
-    worlds: int,
-    only: tuple[str, ...],
-    directory: Path,
-    executor: str,
-    workers: int | None,
-    seed: int,
-    overwrite: bool,
-) -> None:
+def calibration(worlds: int, only: tuple[str, ...], where: Where) -> None:
     """Do intervals cover what comes later on simulated runs, also where the model is wrong?
 
     About 40 minutes on two cores, most of it for the scenarios with the hierarchical engine.
     """
-    from forecast.terminal import messages
-    from studies.results import check_results, parts_folder, write_results
 
-    check_results(directory, NAME, overwrite=overwrite)
-    settings = {"worlds": worlds, "only": list(only), "seed": seed}
-    asked = [task for task in tasks(worlds, seed) if not only or task["scenario"] in only]
-    console = messages()
-    rows = run_tasks(
-        work,
-        asked,
-        parts_folder(directory, NAME),
-        name=NAME,
-        settings=settings,
-        executor=executor,
-        workers=workers,
-        overwrite=overwrite,
-        console=console,
-    )
-    summary = summarise(rows)
-    chosen = "".join(f" --only {name}" for name in only)
-    paths = write_results(
-        directory,
+    def report(rows: pd.DataFrame) -> tuple[Figure, str]:
+        summary = summarise(rows)
+        return figure(summary), f"{markdown(summary)}\n\n{NOTES}"
+
+    conduct(
         NAME,
-        rows.drop(columns="task"),
-        figure(summary),
-        f"{markdown(summary)}\n\n{NOTES}",
-        settings,
+        work,
+        [task for task in tasks(worlds, where.seed) if not only or task["scenario"] in only],
+        report,
+        where,
         title="Coverage and scores of forecasts of simulated runs",
-        command=f"rlforecast study {NAME} --worlds {worlds} --seed {seed}{chosen} -o DIR",
-        seed=seed,
+        options={"worlds": worlds} | ({"only": " --only ".join(only)} if only else {}),
     )
-    for path in paths:
-        console.print(f"  {path}", markup=False)

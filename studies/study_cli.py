@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
+from studies.conduct import Where
 from studies.execution.errors import Interrupted
 from studies.executor import EXECUTORS
 
-_MODULES = {"calibration": "studies.calibration"}
+_MODULES = {
+    "calibration": "studies.calibration",
+    "sbc": "studies.sbc",
+    "scalerl": "studies.scalerl",
+    "mini-runs": "studies.mini_runs",
+    "public-logs": "studies.public_logs",
+}
 """Command -> module that holds it under the same name; loaded when asked for, so that `--help` stays quick."""
 
 
@@ -45,7 +53,20 @@ def study() -> None:
 
 
 def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of every study: directory, executor, workers, seed and overwrite."""
+    """Add the options of every study; the command takes them as one argument, `where`."""
+
+    @wraps(command)
+    def with_where(
+        *args: Any,
+        directory: Path,
+        executor: str,
+        workers: int | None,
+        seed: int,
+        overwrite: bool,
+        **kwargs: Any,
+    ) -> Any:
+        return command(*args, where=Where(directory, executor, workers, seed, overwrite), **kwargs)
+
     options = [
         click.option(
             "-o",
@@ -75,6 +96,7 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Replace results, and finished tasks of other settings or versions.",
         ),
     ]
+    decorated: Callable[..., Any] = with_where
     for option in reversed(options):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated

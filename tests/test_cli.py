@@ -27,6 +27,11 @@ RLFORECAST = Path(sys.executable).with_name("rlforecast")
 POINTS = "series,gpu_hours,pass_rate\n" + "".join(
     f"{name},{1000 * i},{0.2 + 0.3 * i / (i + 3):.4f}\n" for name in ("a", "b") for i in range(1, 9)
 )
+SEEDS = "series,recipe,gpu_hours,pass_rate\n" + "".join(
+    f"{name},dapo,{500 * i},{0.2 + 0.35 * i**2 / (i**2 + 25) + 0.015 * (-1) ** (i * i // 3):.4f}\n"
+    for name in ("a", "b")
+    for i in range(1, 17)
+)
 LONG = {f"qwen3-4b-dapo-lr1e-6-seed{seed}": "dapo-lr1e-6" for seed in (0, 1)} | {"cispo": "cispo"}
 
 
@@ -173,8 +178,9 @@ def test_engines_that_cannot_do_what_is_asked(
 
 
 def test_one_run_needs_no_choice_of_engine(place: Path, command: Command) -> None:
-    where = ("--run", "series", "--where", "series=a")
-    answer = command("fit", "points.csv", *where, "-o", "fit", "--seed", "3")
+    fill(place, {"seeds.csv": SEEDS})
+    one = ("fit", "seeds.csv", "--run", "series", "--where", "series=a", "--seed", "3")
+    answer = command(*one, "-o", "fit")
     assert answer.code == 0, answer.err
     assert "nothing pooled" not in answer.err
     kept = json.loads((place / "fit" / "fit.json").read_text())
@@ -182,13 +188,16 @@ def test_one_run_needs_no_choice_of_engine(place: Path, command: Command) -> Non
     assert kept["passed"]
     first = command("predict", "fit", "--at", "16000", "--format", "csv")
     assert first.code == 0
-    again = command("fit", "points.csv", *where, "-o", "again", "--seed", "3", "--engine", "particle")
-    assert again.code == 0
+    assert command(*one, "-o", "again", "--engine", "particle").code == 0
     assert command("predict", "again", "--at", "16000", "--format", "csv").out == first.out
 
 
 @pytest.mark.xfail(strict=True, reason="blames base models, and advises --pool all, which is then refused")
-def test_runs_fitted_apart_are_not_said_to_be_of_different_models(place: Path, command: Command) -> None:
+def test_runs_fitted_apart_are_not_said_to_be_of_different_models(
+    place: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = fit_by_hand(pooled=(), engine="particle")
+    monkeypatch.setattr(forecast.fits, "fit", lambda *arguments, **options: apart)
     answer = command("fit", "points.csv", "--run", "series", "-o", "fit", "--engine", "particle")
     assert answer.code == 0, answer.err
     assert "different base models" not in answer.err
@@ -196,16 +205,13 @@ def test_runs_fitted_apart_are_not_said_to_be_of_different_models(place: Path, c
 
 
 def test_a_recipe_that_was_fitted_run_by_run_says_what_to_do(place: Path, command: Command) -> None:
-    (place / "seeds.csv").write_text(
-        POINTS.replace("series,", "series,recipe,").replace("\na,", "\na,x,").replace("\nb,", "\nb,x,")
-    )
-    answer = command(
-        "fit", "seeds.csv", "--run", "series", "--recipe", "recipe", "-o", "fit", "--engine", "particle"
-    )
+    fill(place, {"seeds.csv": SEEDS})
+    columns = ("--run", "series", "--recipe", "recipe")
+    answer = command("fit", "seeds.csv", *columns, "-o", "fit", "--engine", "particle")
     assert answer.code == 0, answer.err
     answer = command("predict", "fit", "--at", "16000", "--level", "recipe")
     assert answer.code == 2
-    assert answer.last.endswith("fit with --engine hierarchical")
+    assert answer.last.endswith("Fit with --engine hierarchical")
     assert command("predict", "fit", "--at", "16000").code == 0
 
 

@@ -211,7 +211,7 @@ def test_a_file_from_an_earlier_version_keeps_loading(tmp_path: Path) -> None:
     ("engine", "sampler"),
     [
         ("hierarchical", {"sampler": "nutpie", "chains": 4}),
-        ("particle", {"sampler": "tempered sequential Monte Carlo", "repeats": 4}),
+        ("particle", {"sampler": "sequential Monte Carlo", "repeats": 4}),
     ],
 )
 def test_a_sampled_fit_survives_its_files(

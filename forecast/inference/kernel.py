@@ -1,4 +1,4 @@
-"""Compiled core of the particle engine: likelihood of one run and tempered sequential Monte Carlo.
+"""Compiled core of the particle engine: likelihood of one run and sequential Monte Carlo.
 
 Parameters are whitened, z ~ N(0, I); `unpack` says what they mean, `from_coordinates` in which coordinates particles
 move. No function here touches Python objects, so a fit releases the interpreter lock and threads share the cores.
@@ -34,6 +34,10 @@ _LOG_2PI = math.log(2 * math.pi)
 _LIMIT = 500.0  # as in forecast.curves.share: beyond it no digit of a pass rate changes
 _FOLD = 12  # points between logarithms: a product of this many variances (1e-12 ... 1) stays a float
 _TINY = 1e-12  # variance below the rounding of any logged value
+_BLURRED = math.log(2.0)  # log sd at which evaluations, all within 0-1, say nothing yet
+_SHARP = math.log(0.0015)  # below the noise of any evaluation: the next step is the last
+_SLACK = 0.15  # a step that keeps this much more than asked is too small
+_TRIES = 8  # of a step
 _ACCEPT = 0.28  # near the optimum of random-walk Metropolis in 5-10 dimensions
 _DEGREES = 5.0  # of the Student-t that independence proposals are drawn from
 
@@ -179,6 +183,7 @@ def log_likelihood(
     y: np.ndarray,
     inverse_trials: np.ndarray,
     distance: np.ndarray,
+    blur: float,
 ) -> float:
     """Exact log likelihood of one run: a scalar Kalman filter.
 
@@ -191,7 +196,10 @@ def log_likelihood(
         From `unpack`.
     x, y, inverse_trials, distance : ndarray, shape (n,)
         Log compute, pass rate, 1 / trials, distance from the previous evaluation.
+    blur : float
+        Variance of white noise added to every evaluation; 0 for the likelihood itself.
     """
+    blur += _TINY
     stationary = p[NOISE] * p[NOISE]
     persistence = p[PERSISTENCE]
     gap, kept = 1.0, persistence
@@ -205,7 +213,7 @@ def log_likelihood(
             mean *= kept
             variance = stationary + kept * kept * (variance - stationary)
         level = _level(family, p, x[i])
-        total = variance + level * (1.0 - level) * inverse_trials[i] + _TINY
+        total = variance + level * (1.0 - level) * inverse_trials[i] + blur
         residual = y[i] - level - mean
         inverse = 1.0 / total
         squares += residual * residual * inverse
@@ -217,32 +225,60 @@ def log_likelihood(
         mean += weight * residual
         variance -= weight * variance
     found = -0.5 * (squares + logs + math.log(product) + len(x) * _LOG_2PI)
-    # Parameters so far out that a product of them overflows: no temperature could be found among NaNs.
+    # Parameters so far out that a product of them overflows: no step could be chosen among NaNs.
     return found if math.isfinite(found) else -1e300
 
 
 @_compiled
-def _next_temperature(log_l: np.ndarray, temperature: float, keep: float) -> float:
-    """Largest temperature at which a share `keep` of the particles still counts, by bisection."""
-    low, high = 0.0, 1.0 - temperature
-    top = log_l.max()
-    step = high
-    for _ in range(60):
-        total = squares = 0.0
-        for value in log_l:
-            w = math.exp(step * (value - top))
-            total += w
-            squares += w * w
-        if total * total / squares >= keep * len(log_l):
-            low = step
-            if step == 1.0 - temperature:
-                break
+def _effective_share(log_weights: np.ndarray) -> float:
+    """Effective sample size of the weights, as a share of their number."""
+    top = log_weights.max()
+    total = squares = 0.0
+    for value in log_weights:
+        w = math.exp(value - top)
+        total += w
+        squares += w * w
+    return total * total / squares / len(log_weights)
+
+
+@_compiled
+def _sharpen(
+    family: int,
+    p: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    inverse_trials: np.ndarray,
+    distance: np.ndarray,
+    log_l: np.ndarray,
+    log_blur: float,
+    pace: float,
+    keep: float,
+    log_l_next: np.ndarray,
+) -> tuple[float, float]:
+    """Choose the next, smaller blur: particles are to stay effective to a share of `keep` or a little more.
+
+    Writes the likelihoods there into `log_l_next` and returns the log sd of the blur (-inf: none is left) and the
+    size of the step, where the next search begins.
+    """
+    smallest, largest = 0.0, math.inf
+    log_next = log_blur
+    for attempt in range(_TRIES):
+        log_next = log_blur - pace
+        if log_next < _SHARP:
+            log_next = -math.inf
+        blur = math.exp(2.0 * log_next)
+        for k in range(len(p)):
+            log_l_next[k] = log_likelihood(family, p[k], x, y, inverse_trials, distance, blur)
+        share = _effective_share(log_l_next - log_l)
+        if share < keep:
+            largest = pace
+            pace = 0.5 * (smallest + largest) if smallest > 0.0 else 0.6 * pace
+        elif share > keep + _SLACK and log_next > -math.inf and attempt < _TRIES // 2:
+            smallest = pace
+            pace = 0.5 * (smallest + largest) if largest < math.inf else 1.5 * pace
         else:
-            high = step
-        if high - low < 1e-3 * high:
             break
-        step = 0.5 * (low + high)
-    return 1.0 if low >= 1.0 - temperature else temperature + max(low, 1e-12)
+    return log_next, pace
 
 
 @_compiled
@@ -260,7 +296,26 @@ def _resample(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
 
 
 @_compiled
-def temper(
+def _spread(c: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted mean of the particles and Cholesky factor of their covariance."""
+    d = c.shape[1]
+    centre = np.zeros(d)
+    for k in range(len(c)):
+        centre += weights[k] * c[k]
+    covariance = np.zeros((d, d))
+    for k in range(len(c)):
+        for i in range(d):
+            for j in range(i + 1):
+                covariance[i, j] += weights[k] * (c[k, i] - centre[i]) * (c[k, j] - centre[j])
+    for i in range(d):
+        for j in range(i):
+            covariance[j, i] = covariance[i, j]
+        covariance[i, i] += 1e-9
+    return centre, np.linalg.cholesky(covariance)
+
+
+@_compiled
+def anneal(
     rng: np.random.Generator,
     family: int,
     prior: np.ndarray,
@@ -275,23 +330,25 @@ def temper(
 ) -> tuple[np.ndarray, float, int, float, float]:
     """Carry particles from the prior to the posterior (Del Moral et al. 2006, doi:10.1111/j.1467-9868.2006.00553.x).
 
-    Temperatures rise so that a share `keep` of the particles stays effective; after each step they are resampled
-    and moved, in turn by a random walk (scale adapted to its acceptance) and by independence proposals from a
-    Student-t with the particles' own mean and covariance.
+    On the way evaluations are blurred by white noise that shrinks from more than the scale to nothing, so that
+    particles find the shape of the curve before its details. (Raising the likelihood to a power instead lets the
+    run's own noise swallow a jump early on, and particles do not come back from there.) The blur shrinks as fast as
+    a share `keep` of the particles stays effective; after each step they are resampled and moved, in turn by a
+    random walk (scale adapted to its acceptance) and by independence proposals from a Student-t with the particles'
+    own mean and covariance.
 
     Returns
     -------
     parameters : ndarray, shape (particles, d + 1)
         As written by `unpack`.
     log_evidence : float
-    temperatures : int
+    steps : int
     walk_acceptance, leap_acceptance : float
-        Of random-walk and independence moves at the last temperature.
+        Of random-walk and independence moves after the last step.
     """
     d = len(prior)
     c = np.empty((particles, d))
     p = np.empty((particles, d + 1))
-    log_l = np.empty(particles)
     log_prior = np.empty(particles)
     z = np.empty(d)
     for k in range(particles):
@@ -300,41 +357,31 @@ def temper(
         to_coordinates(z, prior, start, c[k])
         log_prior[k] = from_coordinates(c[k], prior, start, z) - 0.5 * np.sum(z * z)
         unpack(z, family, prior, start, p[k])
-        log_l[k] = log_likelihood(family, p[k], x, y, inverse_trials, distance)
 
     scale = 2.38 / math.sqrt(d)
-    temperature, log_evidence, temperatures = 0.0, 0.0, 0
+    log_blur, pace = _BLURRED, 0.7
+    log_l, log_l_next = np.zeros(particles), np.empty(particles)
+    log_evidence, steps = 0.0, 0
     walk = leap = 0.0
-    weights = np.empty(particles)
-    log_t = np.empty(particles)
+    weights, log_t = np.empty(particles), np.empty(particles)
     candidate, normal = np.empty(d), np.empty(d)
     fresh = np.empty(d + 1)
-    while temperature < 1.0:
-        rise = _next_temperature(log_l, temperature, keep) - temperature
-        temperature = min(1.0, temperature + rise)
-        temperatures += 1
-        top = log_l.max()
+    while log_blur > -math.inf:
+        log_blur, pace = _sharpen(
+            family, p, x, y, inverse_trials, distance, log_l, log_blur, pace, keep, log_l_next
+        )
+        blur = math.exp(2.0 * log_blur)
+        steps += 1
+        top = (log_l_next - log_l).max()
         total = 0.0
         for k in range(particles):
-            weights[k] = math.exp(rise * (log_l[k] - top))
+            weights[k] = math.exp(log_l_next[k] - log_l[k] - top)
             total += weights[k]
-        log_evidence += rise * top + math.log(total / particles)
+        log_evidence += top + math.log(total / particles)
         weights /= total
+        log_l[:] = log_l_next
 
-        centre = np.zeros(d)
-        for k in range(particles):
-            centre += weights[k] * c[k]
-        spread = np.zeros((d, d))
-        for k in range(particles):
-            for i in range(d):
-                for j in range(i + 1):
-                    spread[i, j] += weights[k] * (c[k, i] - centre[i]) * (c[k, j] - centre[j])
-        for i in range(d):
-            for j in range(i):
-                spread[j, i] = spread[i, j]
-            spread[i, i] += 1e-9
-        lower = np.linalg.cholesky(spread)
-
+        centre, lower = _spread(c, weights)
         chosen = _resample(rng, weights)
         c, p, log_l, log_prior = c[chosen], p[chosen], log_l[chosen], log_prior[chosen]
         for k in range(particles):
@@ -362,9 +409,9 @@ def temper(
                     candidate[i] = (centre[i] if independent else c[k, i]) + stretch * step
                 log_prior_new = from_coordinates(candidate, prior, start, z) - 0.5 * np.sum(z * z)
                 unpack(z, family, prior, start, fresh)
-                log_l_new = log_likelihood(family, fresh, x, y, inverse_trials, distance)
+                log_l_new = log_likelihood(family, fresh, x, y, inverse_trials, distance, blur)
                 log_t_new = _log_student(candidate, centre, lower, normal)
-                log_ratio = temperature * (log_l_new - log_l[k]) + log_prior_new - log_prior[k]
+                log_ratio = log_l_new - log_l[k] + log_prior_new - log_prior[k]
                 if independent:
                     log_ratio += log_t[k] - log_t_new
                 if math.log(rng.random() + 1e-300) < log_ratio:
@@ -381,7 +428,7 @@ def temper(
                 scale *= math.exp(accepted / particles - _ACCEPT)
         walk = walked / max(walks, 1)
         leap = leapt / max(leaps, 1)
-    return p, log_evidence, temperatures, walk, leap
+    return p, log_evidence, steps, walk, leap
 
 
 @_compiled

@@ -1,4 +1,4 @@
-"""The fast posterior of one run: tempered sequential Monte Carlo with an exact likelihood.
+"""The fast posterior of one run: sequential Monte Carlo with an exact likelihood.
 
 One run by itself, any of five curve families, in some hundredths of a second; the draws come with the log marginal
 likelihood that weighs families against each other. Several repeats are independent: they tell how far a number
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecast.inference.observations import Observations
-from forecast.inference.run_prior import FAMILIES, MIDPOINT, RunPrior
+from forecast.inference.run_prior import FAMILIES, MIDPOINT, RunPrior, names
 
-SAMPLER = "tempered sequential Monte Carlo"
+SAMPLER = "sequential Monte Carlo"
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class ParticleEffort:
     particles : int
         Draws of each.
     moves : int
-        Moves of every particle at every temperature.
+        Moves of every particle after every step.
     keep : float
-        Share of particles that stays effective from one temperature to the next.
+        Share of particles that stays effective from one step to the next.
     """
 
     repeats: int
@@ -46,7 +46,7 @@ class ParticleEffort:
         return {"sampler": SAMPLER} | asdict(self)
 
 
-INTERVALS = ParticleEffort(repeats=1, particles=800, moves=6, keep=0.5)
+INTERVALS = ParticleEffort(repeats=1, particles=800, moves=4, keep=0.5)
 """Good enough for the intervals of a backtest."""
 
 ACCURATE = ParticleEffort(repeats=4, particles=1500, moves=8, keep=0.7)
@@ -68,8 +68,8 @@ class Particles:
         family adds: ``tail``; ``rise`` or ``drop``, ``second_exponent``, ``second_midpoint`` (compute).
     log_evidences : ndarray, shape (repeats,)
         Log marginal likelihood found by each repeat.
-    temperatures : int
-        Steps from the prior to the posterior, of the last repeat.
+    steps : int
+        From the prior to the posterior, of the last repeat.
     walk_acceptance, leap_acceptance : float
         Of random-walk and independence moves at the end, worst repeat.
     """
@@ -77,7 +77,7 @@ class Particles:
     family: str
     draws: dict[str, NDArray[np.float64]]
     log_evidences: NDArray[np.float64]
-    temperatures: int
+    steps: int
     walk_acceptance: float
     leap_acceptance: float
 
@@ -125,7 +125,7 @@ def sample_run(
     InputError
         If the family is unknown.
     """
-    from forecast.inference.kernel import temper  # numba, which reading a saved fit need not wait for
+    from forecast.inference.kernel import anneal  # numba, which reading a saved fit need not wait for
 
     own = observations.only(j)
     rows = prior.rows(family)
@@ -135,7 +135,7 @@ def sample_run(
     level = np.clip(late, min(own.floor[0], 0.97) + 0.02 if known else 0.02, 0.99)
     start = np.array([float(known), own.floor[0], own.floor_se[0], own.chance, level])
     found = [
-        temper(
+        anneal(
             np.random.default_rng(sequence),
             FAMILIES.index(family),
             rows,
@@ -152,10 +152,7 @@ def sample_run(
     ]
     parameters = np.stack([one[0] for one in found])
     reference = float(own.log_reference[0])
-    names = ["floor", "ceiling", "exponent", "midpoint", "noise", "persistence"]
-    names += {"burr": ["tail"], "second_rise": ["rise"], "collapse": ["drop"]}.get(family, [])
-    names += ["second_exponent", "second_midpoint"] * (family in ("second_rise", "collapse"))
-    draws = {name: parameters[:, :, i] for i, name in enumerate([*names, "gain"])}
+    draws = {name: parameters[:, :, i] for i, name in enumerate([*names(family), "gain"])}
     draws["midpoint"] = np.exp(parameters[:, :, MIDPOINT] + reference)
     if "second_midpoint" in draws:
         draws["second_midpoint"] = np.exp(draws["second_midpoint"] + reference)
@@ -165,7 +162,7 @@ def sample_run(
         family=family,
         draws=draws,
         log_evidences=np.array([one[1] for one in found]),
-        temperatures=found[-1][2],
+        steps=found[-1][2],
         walk_acceptance=min(one[3] for one in found),
         leap_acceptance=min(one[4] for one in found),
     )

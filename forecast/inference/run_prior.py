@@ -20,6 +20,13 @@ TAIL = 6
 SIZE, SECOND_EXPONENT, SECOND_MIDPOINT = 6, 7, 8
 
 
+def names(family: str) -> list[str]:
+    """Return the parameters of a family and of its noise, in the order of a particle."""
+    added = {"burr": ["tail"], "second_rise": ["rise"], "collapse": ["drop"]}.get(family, [])
+    added += ["second_exponent", "second_midpoint"] * (family in ("second_rise", "collapse"))
+    return ["floor", "ceiling", "exponent", "midpoint", "noise", "persistence", *added]
+
+
 @dataclass(frozen=True)
 class RunPrior:
     """What is believed of a run before its evaluations, on the scales of `Priors`.

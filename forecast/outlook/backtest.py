@@ -114,7 +114,7 @@ def backtest(
     runs: Runs,
     *,
     fractions: Sequence[float] | None = None,
-    upto: Sequence[float] | None = None,
+    upto: Sequence[float] | Mapping[str, float] | None = None,
     engine: str = "particle",
     siblings: str = "cut",
     prior: str = "wide",
@@ -131,8 +131,8 @@ def backtest(
     runs : Runs
     fractions : sequence of float, optional
         Cut each run at these shares of its own largest compute. Default .25 and .5.
-    upto : sequence of float, optional
-        Cut all runs at these computes instead.
+    upto : sequence of float, or mapping of str to float, optional
+        Cut all runs at these computes instead, or each run at its own (run -> compute).
     engine : {"particle", "hierarchical"}
         Every run by itself (fast), or all runs of a cut in one hierarchical fit.
     siblings : {"cut", "whole"}
@@ -200,7 +200,10 @@ def backtest(
         metric=runs.metric,
         settings={
             "cuts": [cut.label for cut in cuts],
-            **{key: None if value is None else list(value) for key, value in asked.items()},
+            **{
+                key: dict(value) if isinstance(value, Mapping) else None if value is None else list(value)
+                for key, value in asked.items()
+            },
             **{"engine": engine, "siblings": siblings, "prior": prior, "floor": floor, "seed": seed},
             "pool": pool if engine == "hierarchical" else "none",
         },

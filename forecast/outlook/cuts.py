@@ -67,8 +67,14 @@ class CutRun:
         return float(self.compute[-1])
 
 
-def make_cuts(runs: Runs, fractions: Sequence[float] | None, upto: Sequence[float] | None) -> list[Cut]:
-    """Cut each run at shares of its own largest compute, or all runs at the same compute.
+OWN_ENDS = "own end"
+"""Label of the cut in which every run has its own end."""
+
+
+def make_cuts(
+    runs: Runs, fractions: Sequence[float] | None, upto: Sequence[float] | Mapping[str, float] | None
+) -> list[Cut]:
+    """Cut each run at shares of its own largest compute, all runs at the same compute, or each at its own.
 
     Raises
     ------
@@ -91,6 +97,16 @@ def make_cuts(runs: Runs, fractions: Sequence[float] | None, upto: Sequence[floa
             Cut(k, f"{100 * share:g} %", {name: share * end for name, end in last.items()})
             for k, share in enumerate(shares)
         ]
+    if isinstance(upto, Mapping):
+        if unknown := [name for name in last if name not in upto] + [
+            name for name in upto if name not in last
+        ]:
+            raise InputError(
+                "upto must name the end of every run",
+                found=f"{unknown[0]!r} on one side only",
+                fix="give them all",
+            )
+        return [Cut(0, OWN_ENDS, {name: float(upto[name]) for name in last})]
     ends = _distinct("--upto", upto or ())
     compute, unit = runs.overall()["compute"], runs.compute.unit
     for end in ends:

@@ -77,7 +77,9 @@ def run_draws(
     """Draws of a run that was fitted."""
     one = _stacked(posterior).sel(run=run)
     values = {name: one[name].to_numpy() for name in ("floor", "ceiling", "exponent", "midpoint", "noise")}
-    return CurveDraws(**values, drift=drift_draws(drift_sd, len(values["floor"]), rng), fitted_upto=fitted_upto)
+    return CurveDraws(
+        **values, drift=drift_draws(drift_sd, len(values["floor"]), rng), fitted_upto=fitted_upto
+    )
 
 
 def recipe_draws(
