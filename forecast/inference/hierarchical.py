@@ -46,6 +46,7 @@ EFFORT = Effort()
 ESCALATED = Effort(tune=2000, draws=4000, target_accept=0.98)
 
 _STEP = 0.3  # scale of the sampler's coordinates that evaluations determine well; keeps first guesses close
+_MEMORY = 3  # evaluations that each is conditioned on
 _CURVE = ("gain", "log_exponent", "log_midpoint")
 _POOLED_AS = {"gain": "ceiling", "log_exponent": "exponent", "log_midpoint": "midpoint"}
 
@@ -115,8 +116,8 @@ def compile_model(runs: int, recipes: int) -> Any:
 def build_model(runs: int, recipes: int) -> pm.Model:
     """Return the PyMC model, with placeholder data of the right shape.
 
-    The likelihood is a Markov form of Ornstein-Uhlenbeck plus white noise with the exact correlation between
-    neighbouring evaluations: the noise beyond the binomial persists, the binomial part does not.
+    The noise beyond the binomial persists (Ornstein-Uhlenbeck), the binomial part does not; each evaluation is
+    conditioned on the three before it.
     """
     placeholder = {name: np.asarray(value) for name, value in _placeholder(runs, recipes).items()}
     with pm.Model() as model:
@@ -191,26 +192,59 @@ def build_model(runs: int, recipes: int) -> pm.Model:
         )
         persistent = noise[run] ** 2
         variance = persistent + mu * (1 - mu) * data["inverse_trials"]
-        previous = data["previous"]
-        correlation = (
-            data["continues"]
-            * persistence ** data["distance"]
-            * persistent
-            / pt.sqrt(variance * variance[previous])
+        before, own = data["before"], data["in_run"]
+        expected, left = _given_before(
+            data["fraction"] - mu, variance, persistent, persistence ** data["distance"], before, own
         )
-        pull = correlation * pt.sqrt(variance / variance[previous])
-        fraction = data["fraction"]
         pm.Potential(
-            "likelihood",
-            pm.logp(
-                pm.Normal.dist(
-                    mu + pull * (fraction[previous] - mu[previous]),
-                    pt.sqrt(variance * (1 - correlation**2)),
-                ),
-                fraction,
-            ).sum(),
+            "likelihood", pm.logp(pm.Normal.dist(mu + expected, pt.sqrt(left)), data["fraction"]).sum()
         )
     return model
+
+
+def _given_before(
+    residual: Any, variance: Any, persistent: Any, kept: Any, before: Any, own: Any
+) -> tuple[Any, Any]:
+    """Mean and variance of each residual given the three before it in its run (Vecchia 1988, JRSS B 50:297).
+
+    Residuals are Ornstein-Uhlenbeck plus white noise: what is further back adds next to nothing. The four are
+    eliminated in order, all evaluations at once.
+
+    Parameters
+    ----------
+    residual, variance, persistent : tensor, shape (n,)
+        Residuals, their variance, and the part of it that persists.
+    kept : tensor, shape (n,)
+        Correlation of the persistent part with the evaluation before.
+    before : tensor of int, shape (3, n)
+        Evaluation one, two and three back; any where there is none.
+    own : tensor, shape (3, n)
+        1 where that one belongs to the same run, else 0.
+    """
+    c, b, a = before[0], before[1], before[2]
+    # Covariances between i, the evaluation itself, and c, b, a, one to three back.
+    to_c, c_to_b, b_to_a = kept, kept[c], kept[b]
+    ic, ib, ia = (
+        persistent * own[0] * to_c,
+        persistent * own[1] * to_c * c_to_b,
+        persistent * own[2] * to_c * c_to_b * b_to_a,
+    )
+    cb, ca, ba = (
+        persistent * own[1] * c_to_b,
+        persistent * own[2] * c_to_b * b_to_a,
+        persistent * own[2] * b_to_a,
+    )
+    left_a = variance[a]
+    b_on_a, c_on_a, i_on_a = ba / left_a, ca / left_a, ia / left_a
+    left_b = variance[b] - b_on_a * ba
+    c_on_b, i_on_b = (cb - c_on_a * ba) / left_b, (ib - i_on_a * ba) / left_b
+    left_c = variance[c] - c_on_a * ca - c_on_b**2 * left_b
+    i_on_c = (ic - i_on_a * ca - i_on_b * c_on_b * left_b) / left_c
+    left = variance - i_on_a * ia - i_on_b**2 * left_b - i_on_c**2 * left_c
+    new_a = residual[a]
+    new_b = residual[b] - b_on_a * new_a
+    new_c = residual[c] - c_on_a * new_a - c_on_b * new_b
+    return i_on_a * new_a + i_on_b * new_b + i_on_c * new_c, left
 
 
 def _between_0_and_1(value: Any, softness: Any) -> Any:
@@ -222,6 +256,9 @@ def _between_0_and_1(value: Any, softness: Any) -> Any:
 def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, ...]) -> dict[str, Any]:
     n = len(observations.run)
     index = np.arange(n)
+    wanted = index - np.arange(1, _MEMORY + 1)[:, None]
+    back = np.maximum(wanted, 0)
+    in_run = (wanted >= 0) & (observations.run[back] == observations.run)
 
     def pair(prior: Normal) -> NDArray[np.float64]:
         return np.array([prior.mean, prior.sd])
@@ -236,8 +273,8 @@ def _model_data(observations: Observations, priors: Priors, pooled: tuple[str, .
         "fraction": observations.fraction,
         "inverse_trials": observations.inverse_trials,
         "distance": observations.distance,
-        "continues": (~observations.first).astype(float),
-        "previous": np.where(observations.first, index, index - 1),
+        "before": np.where(in_run, back, index),
+        "in_run": in_run.astype(float),
         "measured_floor": observations.floor,
         "floor_se": observations.floor_se,
         "floor_known": observations.floor_known,

@@ -105,19 +105,23 @@ def _ratio(above: float, below: float) -> float:
     return above / below if below > 0 else np.nan
 
 
+_FEW_RUNS = 5
+
+
 def effective_number(errors: ArrayLike, runs: ArrayLike) -> float:
     """How many independent errors these are worth, since those of one run move together.
 
     ``n / (1 + (m - 1) ICC)`` (Kish 1965) with m the size of the run that an evaluation belongs to, averaged over
     evaluations, and ICC the share of the errors' variance that lies between runs, from a one-way analysis of
     variance: ``(B - W) / (B + (m0 - 1) W)``, B and W the mean squares between and within runs and
-    ``m0 = (n - sum m_j^2 / n) / (k - 1)`` for k runs; within 0-1. The errors of a single run count as one.
+    ``m0 = (n - sum m_j^2 / n) / (k - 1)`` for k runs; within 0-1. The errors of a run count as one where there are
+    fewer than five runs, which do not tell how far runs differ.
     """
     errors = np.asarray(errors, dtype=float)
     _, run, sizes = np.unique(np.asarray(runs), return_inverse=True, return_counts=True)
     n, k = len(errors), len(sizes)
-    if k < 2:
-        return 1.0
+    if k < _FEW_RUNS:
+        return float(k)
     if n == k:
         return float(n)
     means = np.bincount(run, errors) / sizes

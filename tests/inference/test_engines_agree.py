@@ -98,20 +98,20 @@ def test_quantiles_of_twenty_runs_agree_within_monte_carlo_error() -> None:
 def thorough(seed: int) -> Particles:
     observations = half_a_run(seed, trials=False)
     prior = run_prior(PRIORS["wide"], observations, 0)
-    return sample_run(observations, 0, prior, seed=[seed, 1], effort=THOROUGH)
+    return sample_run(observations, 0, prior, seed=[seed, 2], effort=replace(THOROUGH, repeats=32))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("effort", "within"), [(ACCURATE, 0.15), (INTERVALS, 0.25)], ids=["kept", "backtest"]
+    ("effort", "within"), [(ACCURATE, 0.12), (INTERVALS, 0.25)], ids=["kept", "backtest"]
 )
 def test_efforts_in_use_find_the_quantiles_of_thorough_ones(effort: ParticleEffort, within: float) -> None:
-    """What all repeats have in common, `check_repeats` cannot see: an error of up to .05 posterior sds is chance."""
+    """What all repeats have in common, `check_repeats` cannot see. Of 32 repeats each, .03 posterior sds are chance."""
     off = {}
     for seed in (3, 5, 14, 19):
         observations = half_a_run(seed, trials=False)
         prior = run_prior(PRIORS["wide"], observations, 0)
-        found = sample_run(observations, 0, prior, seed=[seed, 1], effort=replace(effort, repeats=8))
+        found = sample_run(observations, 0, prior, seed=[seed, 1], effort=replace(effort, repeats=32))
         truth = thorough(seed).draws["ceiling"]
         for probability in PROBABILITIES:
             each = np.quantile(found.draws["ceiling"], probability, axis=1)

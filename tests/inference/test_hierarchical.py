@@ -174,33 +174,28 @@ def expected_log_density(point: Point, data: Observations, priors: Priors, poole
             np.exp(point["log_midpoint"][j]),
         )
         noise = point["noise"][j]
+        time = np.cumsum(np.where(data.first[at], 0.0, data.distance[at]))
+        covariance = noise**2 * persistence ** np.abs(time[:, None] - time)
+        covariance += np.diag(mu * (1 - mu) * data.inverse_trials[at])
         if data.inverse_trials.any():
-            gaps = data.distance[at][1:]
-            covariance = chain_covariance(mu, noise, persistence, data.inverse_trials[at], gaps)
+            total += conditional_log_density(data.fraction[at] - mu, covariance, memory=3)
         else:
-            # Nothing but persistent noise: an Ornstein-Uhlenbeck process, exactly.
-            time = np.cumsum(np.where(data.first[at], 0.0, data.distance[at]))
-            covariance = noise**2 * persistence ** np.abs(time[:, None] - time)
-        total += multivariate_normal.logpdf(data.fraction[at], mu, covariance)
+            # Nothing but persistent noise: a Markov process, exactly.
+            total += multivariate_normal.logpdf(data.fraction[at], mu, covariance)
     return float(total)
 
 
-def chain_covariance(
-    mu: NDArray[np.float64],
-    noise: float,
-    persistence: float,
-    inverse_trials: NDArray[np.float64],
-    gaps: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Covariance of a Markov chain with the variances and neighbour covariances of OU plus white noise."""
-    sd = np.sqrt(noise**2 + mu * (1 - mu) * inverse_trials)
-    neighbours = persistence**gaps * noise**2 / (sd[1:] * sd[:-1])
-    n = len(mu)
-    correlation = np.eye(n)
-    for i in range(n):
-        for j in range(i):
-            correlation[i, j] = correlation[j, i] = np.prod(neighbours[j:i])
-    return correlation * np.outer(sd, sd)
+def conditional_log_density(
+    residual: NDArray[np.float64], covariance: NDArray[np.float64], memory: int
+) -> float:
+    """Log density of each residual given at most `memory` before it, from the dense covariance."""
+    total = 0.0
+    for i in range(len(residual)):
+        before = np.arange(max(0, i - memory), i)
+        weights = np.linalg.solve(covariance[np.ix_(before, before)], covariance[before, i])
+        variance = covariance[i, i] - weights @ covariance[before, i]
+        total += norm.logpdf(residual[i], weights @ residual[before], np.sqrt(variance))
+    return float(total)
 
 
 @pytest.fixture(scope="module", params=SHAPES, ids=str)

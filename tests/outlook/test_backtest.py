@@ -327,10 +327,14 @@ def test_effective_number_gives_the_variance_of_the_mean(correlation: float) -> 
 
 
 def test_effective_number_at_its_ends() -> None:
+    runs = list("abcde")
     assert effective_number([0.1, 0.2, 0.3], ["r", "r", "r"]) == 1
-    assert effective_number([0.1, 0.2, 0.3], ["r", "s", "t"]) == 3
-    assert effective_number([0.1, 0.1, 0.3, 0.3], ["r", "r", "s", "s"]) == 2
-    assert effective_number([0.1, 0.3, 0.1, 0.3], ["r", "r", "s", "s"]) == 4
+    assert (
+        effective_number([0.1, 0.3, 0.1, 0.3], ["r", "r", "s", "s"]) == 2
+    )  # two runs tell nothing of a third
+    assert effective_number([0.1, 0.2, 0.3, 0.4, 0.5], runs) == 5
+    assert effective_number(np.repeat([0.1, 0.2, 0.3, 0.4, 0.5], 4), np.repeat(runs, 4)) == 5
+    assert effective_number(np.tile([0.1, 0.3], 5), np.repeat(runs, 2)) == 10
 
 
 def test_to_dict_is_json_with_what_was_asked_for(known_posterior: list[Any]) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 
 from forecast.errors import InputError
+from studies.conduct import Where
 from studies.execution.manifest import locked
 from studies.executor import Interrupted, run_tasks
 from studies.results import check_results, parts_folder, read_provenance, write_results
@@ -107,9 +108,9 @@ def studies(monkeypatch) -> dict[str, Any]:
 
     @click.command()
     @study_options
-    def some(**options: Any) -> None:
-        called.update(options)
-        if options["workers"] == 3:
+    def some(where: Where) -> None:
+        called.update(vars(where))
+        if where.workers == 3:
             raise Interrupted
 
     monkeypatch.setattr(study, "get_command", lambda context, name: some)
