@@ -190,7 +190,10 @@ def fit(
     result.require_passed()
     table = result.parameters()
     print_parameters(output(), result, table)
-    if pool == "auto" and len(result.observations.recipes) > 1 and not result.pooled:
+    if result.settings.engine == "particle":
+        if len(result.observations.runs) > 1:
+            say.print("nothing pooled: the particle engine fits each run by itself")
+    elif pool == "auto" and len(result.observations.recipes) > 1 and not result.pooled:
         say.print("nothing pooled: the runs are of different base models or tasks (--pool all pools them)")
     if result.pooled:
         say.print(

@@ -70,7 +70,7 @@ class Scenario:
         return max(1, round(self.share * worlds))
 
 
-SIBLINGS: dict[str, Any] = {"draw": 7, "share": 0.07, "recipes": 4, "seeds": 3, "cuts": (0.25,)}
+SIBLINGS: dict[str, Any] = {"draw": 7, "share": 0.05, "recipes": 4, "seeds": 3, "cuts": (0.25,)}
 
 SCENARIOS: dict[str, Scenario] = {
     "right": Scenario("model right", 0, share=1.0),

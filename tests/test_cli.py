@@ -192,7 +192,6 @@ def test_one_run_needs_no_choice_of_engine(place: Path, command: Command) -> Non
     assert command("predict", "again", "--at", "16000", "--format", "csv").out == first.out
 
 
-@pytest.mark.xfail(strict=True, reason="blames base models, and advises --pool all, which is then refused")
 def test_runs_fitted_apart_are_not_said_to_be_of_different_models(
     place: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ _LIMIT = 500.0  # as in forecast.curves.share: beyond it no digit of a pass rate
 _FOLD = 12  # points between logarithms: a product of this many variances (1e-12 ... 1) stays a float
 _TINY = 1e-12  # variance below the rounding of any logged value
 _BLURRED = math.log(2.0)  # log sd at which evaluations, all within 0-1, say nothing yet
-_SHARP = math.log(0.0015)  # below the noise of any evaluation: the next step is the last
+_SHARP = math.log(0.01)  # below it, it is tried at every step whether the rest of the blur matters
 _SLACK = 0.15  # a step that keeps this much more than asked is too small
 _TRIES = 8  # of a step
 _ACCEPT = 0.28  # near the optimum of random-walk Metropolis in 5-10 dimensions
@@ -263,17 +263,20 @@ def _sharpen(
     smallest, largest = 0.0, math.inf
     log_next = log_blur
     for attempt in range(_TRIES):
-        log_next = log_blur - pace
-        if log_next < _SHARP:
-            log_next = -math.inf
+        # Once the blur is small next to the noise, the rest of it may go in one step.
+        last = attempt == 0 and log_blur < _SHARP
+        log_next = -math.inf if last else log_blur - pace
         blur = math.exp(2.0 * log_next)
         for k in range(len(p)):
             log_l_next[k] = log_likelihood(family, p[k], x, y, inverse_trials, distance, blur)
         share = _effective_share(log_l_next - log_l)
-        if share < keep:
+        if last:
+            if share >= keep:
+                break
+        elif share < keep:
             largest = pace
             pace = 0.5 * (smallest + largest) if smallest > 0.0 else 0.6 * pace
-        elif share > keep + _SLACK and log_next > -math.inf and attempt < _TRIES // 2:
+        elif share > keep + _SLACK and attempt < _TRIES // 2:
             smallest = pace
             pace = 0.5 * (smallest + largest) if largest < math.inf else 1.5 * pace
         else:

