@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forecast.cli_options import FORMATS, FloorChoice, Numbers, read, reading_options
+from forecast.cli_options import FORMATS, Numbers, posterior_options, read, reading_options
 
 if TYPE_CHECKING:
     from forecast.outlook.backtest import Backtest
@@ -30,34 +30,17 @@ OWNED = ("backtest.json", "forecasts.csv", "backtest.png")
     "--engine",
     default="particle",
     show_default=True,
+    metavar="particle|hierarchical",
     help="particle (every run by itself, fast) or hierarchical (all runs of a cut together).",
 )
 @click.option(
     "--siblings",
     default="cut",
     show_default=True,
+    metavar="cut|whole",
     help="cut (all runs), or whole: one run of each recipe is cut at a time. Needs --engine hierarchical.",
 )
-@click.option(
-    "--prior",
-    default="wide",
-    show_default=True,
-    help="Prior of the ceiling: wide, or llm-rl (expects .5-.75).",
-)
-@click.option(
-    "--pool",
-    default="auto",
-    show_default=True,
-    metavar="auto|none|all|NAMES",
-    help="What recipes teach each other, with --engine hierarchical: of ceiling,exponent,midpoint.",
-)
-@click.option(
-    "--floor",
-    type=FloorChoice(),
-    default="measured",
-    show_default=True,
-    help="Pass rate before training: as logged at step 0 where it is, unknown, or stated.",
-)
+@posterior_options
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
     "--workers",
@@ -116,7 +99,7 @@ def backtest(
     from forecast.backtest_tables import print_scores, print_skipped
     from forecast.errors import InputError, Withheld
     from forecast.files import check_directory
-    from forecast.terminal import messages, output, print_receipts, progress_reporter
+    from forecast.terminal import messages, output, print_receipts, print_undeclared, progress_reporter
 
     if fractions is not None and upto is not None:
         raise InputError("give either --upto-fraction or --upto", found="both")
@@ -124,7 +107,8 @@ def backtest(
         check_directory(directory, overwrite=overwrite, owned=OWNED)
     say = messages()
     runs = read(paths, reading)
-    print_receipts(say, runs.receipts)
+    print_receipts(say, runs.receipts, OWNED[0] if directory is not None else "")
+    print_undeclared(say, runs)
     from forecast.outlook.backtest import backtest as backtest_runs
 
     with progress_reporter(say) as report:
@@ -153,17 +137,18 @@ def backtest(
     else:
         print_scores(output(), result)
     if directory is not None:
-        _write(directory, result, overwrite)
+        _write(directory, result, [receipt.to_dict() for receipt in runs.receipts], overwrite)
         say.print(f"wrote {', '.join(OWNED)} in {directory}")
 
 
-def _write(directory: Path, result: Backtest, overwrite: bool) -> None:
+def _write(directory: Path, result: Backtest, receipts: list[dict[str, Any]], overwrite: bool) -> None:
     import json
 
     from forecast.files import replacing_directory
     from forecast.report.backtest_figure import backtest_figure
 
     with replacing_directory(directory, overwrite=overwrite, owned=OWNED) as folder:
-        (folder / "backtest.json").write_text(json.dumps(result.to_dict(), indent=2) + "\n")
+        told = result.to_dict() | {"receipts": receipts}
+        (folder / "backtest.json").write_text(json.dumps(told, indent=2) + "\n")
         result.forecasts.to_csv(folder / "forecasts.csv", index=False)
         backtest_figure(result).savefig(folder / "backtest.png")

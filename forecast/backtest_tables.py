@@ -13,7 +13,6 @@ from rich.table import Table
 
 from forecast.outlook.backtest_summary import BINS, INTERVALS, MARGIN
 from forecast.outlook.contenders import METHODS, OURS
-from forecast.terminal import number
 
 if TYPE_CHECKING:
     from forecast.outlook.backtest import Backtest
@@ -33,84 +32,91 @@ def print_skipped(console: Console, skipped: pd.DataFrame) -> None:
 
 
 def print_scores(console: Console, result: Backtest) -> None:
-    """Print errors, intervals, and how both change with distance."""
-    by_cut = result.summary("cut")
+    """Print errors and intervals of every cut, and how both change with distance."""
     scale = abs(result.metric.scale[1] - result.metric.scale[0])
-    console.print(_errors(by_cut, scale))
-    console.print(_intervals(by_cut))
-    console.print(_distances(result))
-    overall = result.summary().query("method == @OURS").iloc[0]
     console.print(
-        f"Errors of one run move together: {int(overall['evaluations']):,} evaluations of {int(overall['runs'])} runs "
-        f"are worth about {overall['effective']:.0f} independent ones."
+        f"Errors and widths in percentage points of the {escape(result.metric.name)} scale; CRPS is an error too: smaller is better.",
+        highlight=False,
     )
-    for row in by_cut[by_cut["missing"] > 0].itertuples():
+    for cut, group in result.summary("cut").groupby("cut", sort=False):
+        ours = group[group["method"] == OURS].iloc[0]
+        runs, independent = int(ours["runs"]), round(float(ours["effective"]))
         console.print(
-            f"{METHODS[str(row.method)]} at {row.cut} has no forecast of {row.missing} of these evaluations."
+            f"\nCut at {escape(str(cut))}: {int(ours['evaluations']):,} later evaluations of {_count(runs, 'run')}, worth about "
+            f"{_count(independent, 'independent error')} (those of one run move together)",
+            style="bold",
+            highlight=False,
         )
+        console.print(_errors(group, scale))
+        console.print(_intervals(group, scale))
+        for row in group[group["missing"] > 0].itertuples():
+            console.print(
+                f"{METHODS[str(row.method)]} could not be fitted for {row.missing} of these evaluations: compare it "
+                "by the ratio, which leaves them out on both sides",
+                highlight=False,
+            )
+    console.print(_distances(result, scale))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def _errors(summary: pd.DataFrame, scale: float) -> Table:
-    table = _table("Point forecasts (pp: percentage points)", "cut at", "method")
-    for heading in ("runs", "evaluations", "bias (pp)", "RMSE (pp)", "CRPS", "CRPS / grid's"):
+    table = _table("", "point forecast")
+    for heading in ("bias", "RMSE", "CRPS", "CRPS / grid's"):
         table.add_column(heading, justify="right")
-    table.add_column(f"within ±{MARGIN * scale:g}", justify="right")
-    decimals = max(0, 4 - round(np.log10(scale)))
-    for first, row in _rows(summary):
+    table.add_column(f"within {100 * MARGIN:g}", justify="right")
+    for _, row in summary.iterrows():
         table.add_row(
-            *first,
-            str(row["runs"]),
-            f"{row['evaluations']:,}",
-            f"{row['bias']:+.{decimals}f} ({100 * row['bias'] / scale:+.2f})",
-            f"{row['rmse']:.{decimals}f} ({100 * row['rmse'] / scale:.2f})",
-            f"{row['crps']:.{decimals}f}",
+            METHODS[row["method"]],
+            f"{100 * row['bias'] / scale:+.2f}",
+            f"{100 * row['rmse'] / scale:.2f}",
+            f"{100 * row['crps'] / scale:.2f}",
             "-" if np.isnan(row["crps_ratio"]) else f"{row['crps_ratio']:.2f}",
             f"{row['within_02']:.2f}",
         )
     return table
 
 
-def _intervals(summary: pd.DataFrame) -> Table:
-    table = _table("Intervals: share of evaluations inside (equal-tailed)", "cut at", "method")
+def _intervals(summary: pd.DataFrame, scale: float) -> Table:
+    table = _table("", "share inside the interval")
     for level in INTERVALS:
         table.add_column(f"{level} %", justify="right")
     table.add_column("90 % width", justify="right")
-    table.add_column("log score", justify="right")
-    for first, row in _rows(summary[summary["coverage_90"].notna()]):
+    for _, row in summary[summary["coverage_90"].notna()].iterrows():
         shares = [f"{row[f'coverage_{level}']:.2f}" for level in INTERVALS]
-        table.add_row(*first, *shares, number(row["width_90"]), f"{row['log_score']:.2f}")
+        table.add_row(METHODS[row["method"]], *shares, f"{100 * row['width_90'] / scale:.1f}")
     return table
 
 
-def _distances(result: Backtest) -> Table:
-    table = _table("By distance: CRPS of each method, share inside our 90 % interval", "compute")
-    for heading in ("runs", "evaluations", *METHODS.values(), "in our 90 %"):
-        table.add_column(heading, justify="right")
+_SHORT = {"least_squares": "grid", "least_squares_covariance": "+ cov.", "last_value": "last"}
+
+
+def _distances(result: Backtest, scale: float) -> Table:
+    table = _table("\nCRPS by distance, all cuts", "compute")
+    for heading in ("runs", *(_SHORT.get(method, name) for method, name in METHODS.items()), "in our 90 %"):
+        table.add_column(heading.removesuffix(" + covariance"), justify="right")
     for by in BINS:
         for name, group in result.summary(by).groupby(by, sort=False):
             own = group.set_index("method")
             table.add_row(
                 f"{name} {_DISTANCES[by]}",
                 str(own["runs"][OURS]),
-                f"{own['evaluations'][OURS]:,}",
-                *(number(score) for score in own["crps"].reindex(list(METHODS))),
+                *(_percent(score, scale) for score in own["crps"].reindex(list(METHODS))),
                 f"{own['coverage_90'][OURS]:.2f}",
             )
     return table
 
 
+def _percent(value: float, scale: float) -> str:
+    return "-" if np.isnan(value) else f"{100 * value / scale:.2f}"
+
+
 def _table(title: str, *left: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = Table(
+        title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     for heading in left:
         table.add_column(heading, no_wrap=True)
     return table
-
-
-def _rows(summary: pd.DataFrame) -> list[tuple[list[str], pd.Series]]:
-    """Rows with their first two cells; a cut is named once."""
-    named: set[str] = set()
-    rows = []
-    for _, row in summary.iterrows():
-        rows.append((["" if row["cut"] in named else row["cut"], METHODS[row["method"]]], row))
-        named.add(row["cut"])
-    return rows

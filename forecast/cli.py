@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from forecast.backtest_cli import backtest
-from forecast.cli_options import FORMATS, FloorChoice, Numbers, read, reading_options
+from forecast.cli_options import FORMATS, Numbers, posterior_options, read, reading_options
 from forecast.errors import InputError
 
 
@@ -85,26 +85,7 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
     metavar="C",
     help="Fit only evaluations up to this compute; keep the rest to score against.",
 )
-@click.option(
-    "--prior",
-    default="wide",
-    show_default=True,
-    help="Prior of the ceiling: wide, or llm-rl (expects .5-.75).",
-)
-@click.option(
-    "--pool",
-    default="auto",
-    show_default=True,
-    metavar="auto|none|all|NAMES",
-    help="What recipes teach each other: of ceiling,exponent,midpoint.",
-)
-@click.option(
-    "--floor",
-    type=FloorChoice(),
-    default="measured",
-    show_default=True,
-    help="Pass rate before training: as logged at step 0 where it is, unknown, or stated.",
-)
+@posterior_options
 @click.option(
     "--engine",
     default="auto",
@@ -155,6 +136,7 @@ def fit(
         output,
         print_parameters,
         print_receipts,
+        print_undeclared,
         print_warnings,
         progress_reporter,
     )
@@ -163,7 +145,8 @@ def fit(
     say = messages()
     runs = read(paths, reading)
     receipts: list[Receipt] = list(runs.receipts)
-    print_receipts(say, receipts)
+    print_receipts(say, receipts, "fit.json")
+    print_undeclared(say, runs)
     from forecast.fits import fit as fit_runs
 
     with progress_reporter(say) as report:
@@ -181,7 +164,8 @@ def fit(
         )
     result.save(directory, overwrite=overwrite)
     for name, reason in result.refused.items():
-        say.print(f"[yellow]no curve for[/yellow] {escape(name)}: {escape(reason)}")
+        what = "fitted all the same" if force else "no curve for"
+        say.print(f"[yellow]{what}[/yellow] {escape(name)}: {escape(reason)}")
     if len(result.refused) > len(runs.names) / 2 and not force:
         say.print(
             f"[yellow]warning:[/yellow] {len(result.observations.runs)} of {len(runs.names)} runs carry a curve: what "
@@ -200,7 +184,7 @@ def fit(
             f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)"
         )
     print_warnings(say, table)
-    say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result):.3g}")
+    say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result):g}")
 
 
 @click.command()

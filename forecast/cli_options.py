@@ -45,6 +45,40 @@ class FloorChoice(click.ParamType):
             self.fail(f"found {value!r}, expected measured, latent or a number", param, ctx)
 
 
+def posterior_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what the posterior is conditioned on besides the evaluations."""
+    options = [
+        click.option(
+            "--prior",
+            default="wide",
+            show_default=True,
+            help="Prior of the ceiling: wide, or llm-rl (expects .5-.75).",
+        ),
+        click.option(
+            "--pool",
+            default="auto",
+            show_default=True,
+            metavar="auto|none|all|NAMES",
+            help="What recipes teach each other (hierarchical engine): of ceiling,exponent,midpoint.",
+        ),
+        click.option(
+            "--floor",
+            type=FloorChoice(),
+            default="measured",
+            show_default=True,
+            help="Pass rate before training: as logged at step 0 where it is, unknown, or stated.",
+        ),
+    ]
+    return with_options(command, options)
+
+
+def with_options(command: Callable[..., Any], options: list[Callable[..., Any]]) -> Callable[..., Any]:
+    """Add options in the order in which help is to show them."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how logs are to be read; the names are those of `forecast.read_runs`."""
     options = [
@@ -126,9 +160,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Restarted runs: latest, longest or separate.",
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(command, options)
 
 
 def read(paths: tuple[Path, ...], options: dict[str, Any]) -> Any:

@@ -223,8 +223,8 @@ def runs_table(runs: Runs) -> Table:
     return table
 
 
-def print_receipts(console: Console, receipts: Sequence[Receipt]) -> None:
-    """Say what became of the rows that were read."""
+def print_receipts(console: Console, receipts: Sequence[Receipt], kept_in: str = "") -> None:
+    """Say what became of the rows that were read; `kept_in` names the file that lists all sources."""
     for receipt in receipts[:_RECEIPTS_SHOWN]:
         dropped = "; ".join(f"{count:,} {reason}" for reason, count in receipt.dropped.items())
         console.print(
@@ -234,7 +234,17 @@ def print_receipts(console: Console, receipts: Sequence[Receipt]) -> None:
         for note in receipt.notes:
             console.print(f"  note: {escape(note)}")
     if len(receipts) > _RECEIPTS_SHOWN:
-        console.print(f"... and {len(receipts) - _RECEIPTS_SHOWN} more sources, listed in fit.json")
+        listed = f", listed in {kept_in}" if kept_in else ""
+        console.print(f"... and {len(receipts) - _RECEIPTS_SHOWN} more sources{listed}")
+
+
+def print_undeclared(console: Console, runs: Runs) -> None:
+    """Say what would sharpen the forecast if it were declared."""
+    if runs.metric.trials is None and runs.table["trials"].isna().all():
+        console.print(
+            "note: the size of an evaluation is not declared, so its noise and a measured floor are known less well: "
+            "--prompts and --samples, or --trials COLUMN"
+        )
 
 
 def _decimals(fit: Fit) -> int:

@@ -70,12 +70,12 @@ class Scenario:
         return max(1, round(self.share * worlds))
 
 
-SIBLINGS: dict[str, Any] = {"draw": 7, "share": 0.05, "recipes": 4, "seeds": 3, "cuts": (0.25,)}
+SIBLINGS: dict[str, Any] = {"draw": 7, "share": 0.03, "recipes": 4, "seeds": 3, "cuts": (0.25,)}
 
 SCENARIOS: dict[str, Scenario] = {
     "right": Scenario("model right", 0, share=1.0),
     "right-hierarchical": Scenario(
-        "model right, hierarchical engine", 0, share=0.3, block=5, engine="hierarchical"
+        "model right, hierarchical engine", 0, share=0.2, block=5, engine="hierarchical"
     ),
     "low-ceiling": Scenario("ceilings .25-.40", 1, curves={"ceiling": (0.25, 0.40)}),
     "high-ceiling": Scenario("ceilings .85-.95", 2, curves={"ceiling": (0.85, 0.95)}),
@@ -234,7 +234,7 @@ NOTES = """\
 def calibration(worlds: int, only: tuple[str, ...], where: Where) -> None:
     """Do intervals cover what comes later on simulated runs, also where the model is wrong?
 
-    About 40 minutes on two cores, most of it for the scenarios with the hierarchical engine.
+    About half an hour on two cores, most of it for the scenarios with the hierarchical engine.
     """
 
     def report(rows: pd.DataFrame) -> tuple[Figure, str]:

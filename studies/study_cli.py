@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from forecast.cli_options import with_options
 from studies.conduct import Where
 from studies.execution.errors import Interrupted
 from studies.executor import EXECUTORS
@@ -96,7 +97,4 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Replace results, and finished tasks of other settings or versions.",
         ),
     ]
-    decorated: Callable[..., Any] = with_where
-    for option in reversed(options):
-        decorated = option(decorated)
-    return decorated
+    return with_options(with_where, options)

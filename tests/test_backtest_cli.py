@@ -30,9 +30,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_tables_on_stdout_people_on_stderr(command: Command, place: Path) -> None:
     answer = command("backtest", "points.csv", "flat.csv", *HOW)
     assert answer.code == 0, answer.err
-    for words in ("Point forecasts", "25 %", "50 %", "power law", "RMSE (pp)", "90 % width"):
+    for words in ("point forecast", "Cut at 25 %", "Cut at 50 %", "power law", "RMSE", "90 % width"):
         assert words in answer.out
-    for words in ("1-1.5 x fitted", ">4 x midpoint", "evaluations of 2 runs are worth about"):
+    for words in ("1-1.5 x fitted", ">4 x midpoint", "later evaluations of 2 runs, worth about"):
         assert words in answer.out
     assert "not scored: f at 25 %: flat" in answer.err
     assert tree(place) == ["flat.csv", "points.csv"]

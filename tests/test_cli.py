@@ -137,7 +137,7 @@ def test_fit_prints_what_was_read_and_found(
     assert answer.code == 0
     assert "alpha" in answer.out
     assert "16 rows read, 16 kept" in answer.err
-    assert "rlforecast predict deep/fit --to 1.6e+04" in answer.err
+    assert "rlforecast predict deep/fit --to 16000" in answer.err
     assert sorted(tree(place / "deep")) == ["fit", "fit/fit.json", "fit/posterior.nc", "fit/runs.parquet"]
 
 

@@ -57,7 +57,10 @@ def _reason(
     ):
         return f"collapsed or declining: from {shown(peak)} at its best to {shown(last)} at the end, which a rising curve cannot describe"
     if end - start <= _RISE_IN_SE * float(np.hypot(start_se, end_se)):
-        return f"flat: no measurable rise ({shown(start)} at the start, {shown(end)} at the end), so a forecast would only repeat the prior"
+        return (
+            f"flat: {shown(start)} at the start and {shown(end)} at the end of {n} evaluations is no rise beyond their "
+            "scatter, so a forecast would only repeat the prior"
+        )
     return ""
 
 

@@ -23,6 +23,9 @@ SENSITIVE = 0.02
 USABLE = 0.02
 """Half-width (fraction) of the 90 % interval of a ceiling that can be used as a number."""
 
+ROUGH = 0.06
+"""Half-width up to which it can be used as a rough number."""
+
 _MINIMUM_WEIGHT_ESS = 200
 
 
@@ -80,4 +83,5 @@ def verdict(
     if abs(shift) > SENSITIVE:
         return f"not identified: another prior moves it by {shift * scale:+.3g}"
     siblings = "" if own_sd_ratio is None or own_sd_ratio <= PRIOR_DRIVEN else ", through its siblings only"
-    return f"{'identified' if half <= USABLE else 'roughly known'}: {width}{siblings}"
+    known = "identified" if half <= USABLE else "roughly known" if half <= ROUGH else "poorly known"
+    return f"{known}: {width}{siblings}"

@@ -316,7 +316,8 @@ def _try_wide(view: SourceView, log: RawLog) -> None:
 
 
 def _fill(view: SourceView, runs: Runs) -> None:
-    view.receipt = runs.receipts[0].to_dict()
+    if runs.receipts:  # none for a run table that was simulated
+        view.receipt = runs.receipts[0].to_dict()
     view.unit = runs.compute.unit
     for name in runs.names:
         rows = runs.overall()

@@ -121,7 +121,7 @@ def thorough(seed: int) -> Particles:
 def test_efforts_in_use_find_the_quantiles_of_thorough_ones(effort: ParticleEffort, within: float) -> None:
     """What all repeats have in common, `check_repeats` cannot see. Of 32 repeats each, .03 posterior sds are chance."""
     off = {}
-    for seed in (3, 5, 14, 19):
+    for seed in (3, 14):
         observations = half_a_run(seed, trials=False)
         prior = run_prior(PRIORS["wide"], observations, 0)
         found = sample_run(observations, 0, prior, seed=[seed, 1], effort=replace(effort, repeats=32))
