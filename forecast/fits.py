@@ -34,6 +34,9 @@ FORMAT = 1
 """Version of the saved files; every earlier one stays readable."""
 
 ENGINES = ("auto", "hierarchical", "particle")
+MOST_EVALUATIONS = 300
+"""Of a single run that the particle engine takes unasked: its time grows with them, where the other's hardly does."""
+
 FILES = ("fit.json", "runs.parquet", "posterior.nc")
 _BASE = re.compile(r"(?<![\d.])\d+(?:\.\d+)?b(?![a-z])|llama|qwen|gemma|mistral|olmo|deepseek|phi-?\d")
 _VERSIONS = ("rlforecast", "pymc", "nutpie", "arviz", "numpy", "pandas", "numba")
@@ -230,7 +233,7 @@ def fit(
         Where the pass rate before training comes from.
     engine : {"auto", "hierarchical", "particle"}
         ``hierarchical`` samples all runs together, ``particle`` (seconds) each by itself; ``auto`` takes the
-        latter for a single run.
+        latter for a single run of up to 300 evaluations.
     seed : int
         Of the sampler. The same seed gives the same draws in one process, and in every process with the same
         ``PYTHONHASHSEED`` (which the command line fixes); without it draws agree to Monte-Carlo error.
@@ -288,7 +291,8 @@ def fit(
         raise Withheld(f"no forecast: {_listed([f'{name} {reason}' for name, reason in refused.items()])}")
     fitted = fitted_part(runs, settings, refused)
     if engine == "auto":
-        engine = "particle" if len(usable) == 1 else "hierarchical"
+        alone = len(usable) == 1 and len(fitted.overall()) <= MOST_EVALUATIONS
+        engine = "particle" if alone else "hierarchical"
     settings = replace(settings, engine=engine)
     quiet: Report = report or (lambda stage, done, total: None)
     if engine == "particle":

@@ -239,11 +239,16 @@ def print_receipts(console: Console, receipts: Sequence[Receipt], kept_in: str =
 
 
 def print_undeclared(console: Console, runs: Runs) -> None:
-    """Say what would sharpen the forecast if it were declared."""
+    """Say what would sharpen the forecast if it were declared, and what contradicts what was."""
     if runs.metric.trials is None and runs.table["trials"].isna().all():
         console.print(
-            "note: the size of an evaluation is not declared, so its noise and a measured floor are known less well: "
+            "  note: the size of an evaluation is not declared, so its noise and a measured floor are known less well: "
             "--prompts and --samples, or --trials COLUMN"
+        )
+    below = (runs.metric.to_fraction(runs.table["value"]) < runs.metric.chance).mean()
+    if below > 0.25:
+        console.print(
+            f"  note: {below:.0%} of the values lie below the declared chance of {runs.metric.chance:g}, which curves start from"
         )
 
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from forecast.errors import InputError
 from simulators.ranges import Range, check_choice, check_number, check_range
 
+_MOST_TRIALS = 10**12
+
 
 @dataclass(frozen=True)
 class Evaluations:
@@ -65,6 +67,12 @@ class Evaluations:
         check_choice("spacing of evaluations", self.spacing, ("even", "log"))
         for what in ("points", "prompts", "samples_per_prompt", "checkpoint"):
             check_number(what, getattr(self, what), 1)
+        if self.trials > _MOST_TRIALS:
+            raise InputError(
+                "prompts x samples_per_prompt is no evaluation",
+                found=self.trials,
+                expected=f"at most {_MOST_TRIALS:,}",
+            )
         if self.spacing == "log" and self.points > 1 and self.start == self.horizon:
             raise InputError(
                 "evaluations spaced by log need room", found=f"start = horizon = {self.horizon:g}"

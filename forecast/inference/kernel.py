@@ -7,6 +7,9 @@ move. No function here touches Python objects, so a fit releases the interpreter
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -28,8 +31,20 @@ from forecast.inference.run_prior import (
     TAIL,
 )
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
-_inlined = njit(inline="always", cache=True, nogil=True, error_model="numpy")
+
+def _jit(inline: Literal["never", "always"]) -> Callable[[Callable[..., Any]], Any]:
+    """Compile without the interpreter lock, and keep the code on disk where some folder can be written."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        for cache in (True, False):
+            with suppress(RuntimeError):  # no folder for the cache
+                return njit(inline=inline, cache=cache, nogil=True, error_model="numpy")(function)
+        raise AssertionError("not reached: without a cache nothing is written")
+
+    return decorate
+
+
+_compiled, _inlined = _jit("never"), _jit("always")
 _LOG_2PI = math.log(2 * math.pi)
 _LIMIT = 500.0  # as in forecast.curves.share: beyond it no digit of a pass rate changes
 _FOLD = 12  # points between logarithms: a product of this many variances (1e-12 ... 1) stays a float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from forecast.outlook.contenders import score_run
 from forecast.outlook.cuts import Cut, CutRun, cut_runs, folds, split_runs
 from forecast.outlook.draws import CurveDraws, drift_draws
 from forecast.runs.table import Runs
+from forecast.threads import in_threads
 
 if TYPE_CHECKING:
     from forecast.inference.sampling import Report
@@ -49,10 +49,9 @@ def refit_alone(
         curve = _particle_curve(run, observations, j, priors, seed, cut.number)
         return cut, score_run(run, curve, runs.metric, seed, cut.number)
 
-    with ThreadPoolExecutor(workers) as pool:
-        for done, (cut, rows) in enumerate(pool.map(fit_and_score, tasks), start=1):
-            report("refitting", done, len(tasks))
-            yield cut, rows, {}
+    for done, (cut, rows) in enumerate(in_threads(fit_and_score, tasks, workers), start=1):
+        report("refitting", done, len(tasks))
+        yield cut, rows, {}
 
 
 def _particle_curve(
