@@ -172,7 +172,7 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
                     **{score: ours[score] for score in ("bias", "rmse", "crps", "crps_ratio")},
                     **{f"coverage_{level}": ours[f"coverage_{level}"] for level in (50, 80, 95)},
                     # Runs of one experiment share a population: the worlds are the independent units.
-                    "coverage_95_se": _standard_error(by_world),
+                    "coverage_95_se": _standard_error(by_world, len(own)),
                     "width_95": ours["width_95"],
                     "grid_within_02": grid["within_02"],
                     "covariance_coverage_95": covariance["coverage_95"],
@@ -183,12 +183,13 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def _standard_error(by_world: pd.Series) -> float:
-    """Of the mean over worlds; with all of them at one value that of the next possible one."""
+def _standard_error(by_world: pd.Series, forecasts: int) -> float:
+    """Of the mean over worlds; where all are alike, that of one forecast that is not."""
     n = len(by_world)
     if n < 2:
         return float("nan")
-    return float(max(by_world.std(ddof=1), np.sqrt(1 / n * (1 - 1 / n))) / np.sqrt(n))
+    one_off = np.sqrt((1 - 1 / forecasts) / forecasts) / np.sqrt(forecasts)
+    return float(max(by_world.std(ddof=1) / np.sqrt(n), one_off))
 
 
 def markdown(summary: pd.DataFrame) -> str:
