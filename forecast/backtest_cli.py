@@ -130,25 +130,25 @@ def backtest(
         more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
         raise Withheld(f"no run could be scored: {'; '.join(reasons[:3])}{more}")
     print_skipped(say, result.skipped)
+    told = result.to_dict() | {"receipts": [receipt.to_dict() for receipt in runs.receipts]}
     if form == "csv":
         click.echo(result.forecasts.to_csv(index=False), nl=False)
     elif form == "json":
-        click.echo(json.dumps(result.to_dict(), indent=2))
+        click.echo(json.dumps(told, indent=2))
     else:
         print_scores(output(), result)
     if directory is not None:
-        _write(directory, result, [receipt.to_dict() for receipt in runs.receipts], overwrite)
+        _write(directory, result, told, overwrite)
         say.print(f"wrote {', '.join(OWNED)} in {directory}")
 
 
-def _write(directory: Path, result: Backtest, receipts: list[dict[str, Any]], overwrite: bool) -> None:
+def _write(directory: Path, result: Backtest, told: dict[str, Any], overwrite: bool) -> None:
     import json
 
     from forecast.files import replacing_directory
     from forecast.report.backtest_figure import backtest_figure
 
     with replacing_directory(directory, overwrite=overwrite, owned=OWNED) as folder:
-        told = result.to_dict() | {"receipts": receipts}
         (folder / "backtest.json").write_text(json.dumps(told, indent=2) + "\n")
         result.forecasts.to_csv(folder / "forecasts.csv", index=False)
         backtest_figure(result).savefig(folder / "backtest.png")
