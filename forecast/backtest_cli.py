@@ -107,7 +107,8 @@ def backtest(
         check_directory(directory, overwrite=overwrite, owned=OWNED)
     say = messages()
     runs = read(paths, reading)
-    print_receipts(say, runs.receipts, OWNED[0] if directory is not None else "")
+    kept_in = OWNED[0] if directory is not None else ""
+    print_receipts(say, runs.receipts, kept_in)
     print_undeclared(say, runs)
     from forecast.outlook.backtest import backtest as backtest_runs
 
@@ -129,7 +130,7 @@ def backtest(
         reasons = [f"{row.run} at {row.cut}: {row.reason}" for row in result.skipped.itertuples()]
         more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
         raise Withheld(f"no run could be scored: {'; '.join(reasons[:3])}{more}")
-    print_skipped(say, result.skipped)
+    print_skipped(say, result.skipped, kept_in)
     told = result.to_dict() | {"receipts": [receipt.to_dict() for receipt in runs.receipts]}
     if form == "csv":
         click.echo(result.forecasts.to_csv(index=False), nl=False)

@@ -21,14 +21,15 @@ _SKIPPED_SHOWN = 8
 _DISTANCES = {"times_fitted": "x fitted", "times_midpoint": "x midpoint"}
 
 
-def print_skipped(console: Console, skipped: pd.DataFrame) -> None:
-    """Say which runs were not scored and why."""
+def print_skipped(console: Console, skipped: pd.DataFrame, kept_in: str = "") -> None:
+    """Say which runs were not scored and why; `kept_in` names the file that lists them all."""
     for row in skipped.head(_SKIPPED_SHOWN).itertuples():
         console.print(
             f"[yellow]not scored[/yellow]: {escape(str(row.run))} at {row.cut}: {escape(str(row.reason))}"
         )
     if len(skipped) > _SKIPPED_SHOWN:
-        console.print(f"... and {len(skipped) - _SKIPPED_SHOWN} more, listed in backtest.json")
+        listed = f", listed in {kept_in}" if kept_in else ""
+        console.print(f"... and {len(skipped) - _SKIPPED_SHOWN} more{listed}")
 
 
 def print_scores(console: Console, result: Backtest) -> None:

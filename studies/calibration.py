@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from studies.backtest_rows import SKIPPED
 from studies.conduct import Where, conduct
 from studies.executor import Task
 from studies.study_cli import study_options
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 NAME = "calibration"
 HORIZON = 16_000.0
-SKIPPED = "skipped"
-"""Method of the rows that say which run could not be scored."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import click
 import numpy as np
 import pandas as pd
 
+from studies.backtest_rows import SKIPPED
 from studies.conduct import Where, conduct
 from studies.demo import DATA, SAME_RUN, SOURCE, merge_redrawn
 from studies.executor import Task
@@ -81,7 +82,7 @@ def work(task: Task) -> pd.DataFrame:
         seed=task["seed"],
         workers=1,
     )
-    skipped = result.skipped.assign(method="skipped")
+    skipped = result.skipped.assign(method=SKIPPED)
     return pd.concat([result.forecasts, skipped], ignore_index=True).assign(**labels)
 
 
@@ -144,7 +145,7 @@ def summarise(rows: pd.DataFrame) -> pd.DataFrame:
 
     lines = []
     keys = ["set", "cut_at", "floor", "how", "method"]
-    for key, own in rows[rows["method"] != "skipped"].groupby(keys, sort=False):
+    for key, own in rows[rows["method"] != SKIPPED].groupby(keys, sort=False):
         named = dict(zip(keys, key, strict=True))
         if named["method"] not in ("rlforecast", "published") and named["how"] != "each by itself":
             continue
@@ -206,7 +207,7 @@ def markdown(summary: pd.DataFrame, rows: pd.DataFrame) -> str:
             parts.append(
                 f"| {float(str(cut)):,.0f} GPU-hours | {names[row['method']]}{how} | {_cells(row)} |"
             )
-    skipped = rows[rows["method"] == "skipped"]
+    skipped = rows[rows["method"] == SKIPPED]
     parts += ["", f"Skipped: {len(skipped)}."]
     parts += [
         f"- {row['set']}, {row['how']}, {row['floor']}, cut {row['cut_at']}: {row['run']}, {row['reason']}"
