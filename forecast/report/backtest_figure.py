@@ -174,9 +174,10 @@ def _draw_crps(axes: Axes, result: Backtest) -> None:
 def _headline(result: Backtest) -> str:
     ours = result.forecasts[result.forecasts["method"] == OURS]
     cuts = " and ".join(dict.fromkeys(ours["cut"]))
+    runs = ours["run"].nunique()
     return (
         f"Fitted up to {cuts} of {'each run' if '%' in cuts else 'compute'}: {len(ours):,} forecasts of later "
-        f"evaluations, {ours['run'].nunique()} runs"
+        f"evaluations, {runs} run{'' if runs == 1 else 's'}"
     )
 
 
