@@ -42,6 +42,14 @@ class Pair(click.ParamType):
     metavar="DIR",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an earlier world in DIR.")
+@click.option(
+    "--world",
+    "kind_of_world",
+    type=click.Choice(["parametric", "skills"]),
+    default="parametric",
+    show_default=True,
+    help="Curves drawn from a family, or policies trained on prompts that are chains of skills.",
+)
 @click.option("--recipes", type=click.IntRange(min=1), default=4, show_default=True)
 @click.option(
     "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each recipe."
@@ -134,10 +142,38 @@ class Pair(click.ParamType):
     help="Mean number of crashes per run; what followed the last checkpoint is repeated.",
 )
 @click.option("--no-floors", is_flag=True, help="Leave out the evaluation before training.")
+@click.option(
+    "--preset",
+    metavar="NAME",
+    help="Skills: smooth, gated, hidden-gate, gap, hacked, reward-model, noisy-verifier, overfit or interference."
+    "  [default: smooth]",
+)
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="GROUP.NAME=VALUE",
+    help="Skills: change a setting of the preset, such as prompts.train=64 or recipe.steps=1000.",
+)
+@click.option(
+    "--recipe",
+    "own_recipes",
+    multiple=True,
+    metavar="NAME:KEY=VALUE,...",
+    help="Skills: train this recipe, in place of the preset's and variations of it.",
+)
+@click.option(
+    "--unit",
+    type=click.Choice(["gpu_hours", "flops", "tokens", "rollouts", "steps"]),
+    help="Skills: compute axis of the run table.  [default: gpu_hours]",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the world.")
+@click.pass_context
 def simulate(
+    context: click.Context,
     directory: Path,
     overwrite: bool,
+    kind_of_world: str,
     recipes: int,
     seeds: int,
     models: int,
@@ -155,20 +191,45 @@ def simulate(
     missing: float,
     restarts: float,
     no_floors: bool,
+    preset: str | None,
+    changes: tuple[str, ...],
+    own_recipes: tuple[str, ...],
+    unit: str | None,
     seed: int,
 ) -> None:
     """Simulate an experiment whose true curves are known, and write its logs.
 
     DIR gets logs/*.jsonl with a runs.toml that reads them, runs.parquet (the run table, restarts resolved),
-    truth.csv (the parameters of every run's curve and noise) and world.json (settings, seed, versions).
+    truth.csv (the truth about every run), world.json (settings, seed, versions) and, for skills, curves.csv (exact
+    pass rates).
 
     Exit codes: 0 done, 2 bad input.
 
     \b
     rlforecast simulate -o world
     rlforecast simulate --transition rise --restarts 1 -o world
+    rlforecast simulate --world skills --preset gated -o world
     rlforecast fit world/runs.toml -o fit --upto 8000
     """
+    _check_options(context, kind_of_world)
+    if kind_of_world == "skills":
+        from simulators.skills_cli import simulate_skills
+
+        simulate_skills(
+            directory,
+            overwrite=overwrite,
+            preset_name=preset or "smooth",
+            changes=changes,
+            own_recipes=own_recipes,
+            recipes=recipes,
+            seeds=seeds,
+            points=points,
+            spacing=spacing,
+            samples=samples,
+            unit=unit or "gpu_hours",
+            seed=seed,
+        )
+        return
     from dataclasses import asdict
 
     import numpy as np
@@ -220,5 +281,30 @@ def simulate(
         err=True,
     )
 
+
+def _check_options(context: click.Context, kind_of_world: str) -> None:
+    """Refuse options that the other kind of world has."""
+    foreign = _SKILLS if kind_of_world == "parametric" else _PARAMETRIC
+    given = [
+        parameter
+        for parameter in context.command.params
+        if parameter.name in foreign
+        and context.get_parameter_source(parameter.name) is not click.core.ParameterSource.DEFAULT
+    ]
+    if given:
+        other = "skills" if kind_of_world == "parametric" else "parametric"
+        raise InputError(
+            f"{given[0].opts[0]} belongs to --world {other}",
+            found=f"--world {kind_of_world}",
+            fix=f"leave it out, or add --world {other}"
+            + (", or change a setting with --set" if other == "parametric" else ""),
+        )
+
+
+_SKILLS = ("preset", "changes", "own_recipes", "unit")
+_PARAMETRIC = (
+    *("models", "horizon", "prompts", "family", "ceiling", "kind", "transition_share"),
+    *("noise_correlation", "glitches", "missing", "restarts", "no_floors"),
+)
 
 COMMANDS = (simulate,)

@@ -4,25 +4,53 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import pandas as pd
 
 from forecast.files import replacing_directory
-from simulators.worlds import World
+from forecast.runs.table import Runs
 
-OWNED = ("logs", "runs.toml", "runs.parquet", "truth.csv", "world.json")
+OWNED = ("logs", "runs.toml", "runs.parquet", "truth.csv", "curves.csv", "world.json")
 """What `save_world` writes into its folder."""
+
+Records = Sequence[Mapping[str, Any]]
+"""Of one log, in the order in which they were logged; values that JSON can hold."""
+
+
+class Simulated(Protocol):
+    """Runs with a known truth."""
+
+    @property
+    def runs(self) -> Runs:
+        """The run table."""
+
+    @property
+    def truth(self) -> pd.DataFrame:
+        """One row per run."""
+
+    @property
+    def curves(self) -> pd.DataFrame | None:
+        """Noiseless values at every evaluation, where the truth is not a formula."""
+
+    def logs(self) -> Mapping[str, Records]:
+        """What each run logged, by name."""
+
+    def spec(self) -> str:
+        """``runs.toml`` that reads these logs."""
 
 
 def save_world(
-    world: World, folder: str | Path, *, settings: dict[str, Any], seed: int, overwrite: bool = False
+    world: Simulated, folder: str | Path, *, settings: dict[str, Any], seed: int, overwrite: bool = False
 ) -> None:
     """Write `OWNED` into a folder, all or nothing.
 
     Parameters
     ----------
-    world : World
+    world : Simulated
     folder : path
     settings : dict
         What the world was drawn with, for ``world.json``; values that JSON can hold.
@@ -47,52 +75,48 @@ def save_world(
         write_logs(world, temporary)
         world.runs.save(temporary / "runs.parquet")
         world.truth.to_csv(temporary / "truth.csv", index=False)
+        if world.curves is not None:
+            world.curves.to_csv(temporary / "curves.csv", index=False)
         (temporary / "world.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
-def write_logs(world: World, folder: Path) -> None:
-    """Write ``logs/RUN.jsonl`` for every run, with what restarts repeated, and a ``runs.toml`` that reads them.
-
-    The evaluation before training is the record of step 0.
-    """
+def write_logs(world: Simulated, folder: Path) -> None:
+    """Write ``logs/RUN.jsonl`` for every run, and a ``runs.toml`` that reads them."""
     logs = folder / "logs"
     logs.mkdir()
-    several = bool(world.truth["model"].notna().any())
-    for run, rows in world.log.groupby("run", sort=False):
-        first = rows.iloc[0]
-        labels = {"run": run, "recipe": first["recipe"], "seed": int(first["seed"])}
-        if several:
-            labels["model"] = first["model"]
-        records = []
-        if (floor := world.runs.floors.get(str(run))) is not None:
-            records.append(_record(0, 0.0, floor.value, floor.trials) | labels)
-        columns = (rows[name].tolist() for name in ("step", "compute", "value", "trials"))
-        records += [_record(*cells) | labels for cells in zip(*columns, strict=True)]
+    for run, records in world.logs().items():
         text = "".join(json.dumps(record) + "\n" for record in records)
         (logs / f"{run}.jsonl").write_text(text, encoding="utf-8")
-    (folder / "runs.toml").write_text(_spec(world, several), encoding="utf-8")
+    (folder / "runs.toml").write_text(world.spec(), encoding="utf-8")
 
 
-def _record(step: int, compute: float, value: float, trials: int | None) -> dict[str, Any]:
-    return {"step": step, "gpu_hours": compute, "pass_rate": value, "trials": trials}
+def spec(runs: Runs, *, strata: bool = False) -> str:
+    """``runs.toml`` for logs whose columns are named as in the run table, one run per file.
 
-
-def _spec(world: World, several_models: bool) -> str:
-    metric = world.runs.metric
+    Parameters
+    ----------
+    runs : Runs
+        What was logged.
+    strata : bool
+        Whether some rows belong to a class of prompts, named in the column ``stratum``.
+    """
+    metric, unit = runs.metric, runs.compute.unit
+    # Classes of prompts differ in size: their rows say what they are worth.
+    sizes = [f"prompts = {metric.prompts}", f"samples_per_prompt = {metric.samples_per_prompt}"]
+    several = bool(runs.table["model"].notna().any())
     lines = [
         "[metric]",
         f'column = "{metric.name}"',
-        f"prompts = {metric.prompts}",
-        f"samples_per_prompt = {metric.samples_per_prompt}",
+        *(['stratum = "stratum"', 'trials = "trials"'] if strata else sizes),
         "",
         "[compute]",
-        'column = "gpu_hours"',
-        f'unit = "{world.runs.compute.unit}"',
+        f'column = "{unit if unit != "steps" else "step"}"',
+        f'unit = "{unit}"',
         "",
         "[[run]]",
         'path = "logs/*.jsonl"   # one run per file',
         'recipe = {column = "recipe"}',
         'seed = {column = "seed"}',
-        *(['model = {column = "model"}'] if several_models else []),
+        *(['model = {column = "model"}'] if several else []),
     ]
     return "\n".join(lines) + "\n"

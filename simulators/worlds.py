@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from forecast.errors import InputError
 from forecast.runs.table import ComputeAxis, Floor, Metric, Runs
 from simulators.evaluations import Evaluations
+from simulators.files import spec
 from simulators.noise import Noise, evaluate, wander
 from simulators.ranges import Range, check_counts
 from simulators.transitions import Transition, draw_moves, with_move
@@ -46,12 +47,41 @@ class World:
     truth: pd.DataFrame
     log: pd.DataFrame
 
+    @property
+    def curves(self) -> None:
+        """The truth is a formula, see `curve`."""
+
+    def logs(self) -> dict[str, list[dict[str, Any]]]:
+        """What each run logged, with what restarts repeated; before training is the record of step 0."""
+        several = bool(self.truth["model"].notna().any())
+        logs = {}
+        for run, rows in self.log.groupby("run", sort=False):
+            first = rows.iloc[0]
+            labels = {"run": run, "recipe": first["recipe"], "seed": int(first["seed"])}
+            if several:
+                labels["model"] = first["model"]
+            records = []
+            if (floor := self.runs.floors.get(str(run))) is not None:
+                records.append(_record(0, 0.0, floor.value, floor.trials) | labels)
+            columns = (rows[name].tolist() for name in ("step", "compute", "value", "trials"))
+            records += [_record(*cells) | labels for cells in zip(*columns, strict=True)]
+            logs[str(run)] = records
+        return logs
+
+    def spec(self) -> str:
+        """``runs.toml`` that reads these logs."""
+        return spec(self.runs)
+
     def curve(self, run: str, compute: ArrayLike) -> NDArray[np.float64]:
         """Noiseless pass rate of one run at `compute`, GPU-hours."""
         row = self.truth[self.truth["run"] == run]
         if row.empty:
             raise InputError("no such run in this world", found=run, expected=" | ".join(self.truth["run"]))
         return true_curve({str(name): cell for name, cell in row.iloc[0].items()}, compute)
+
+
+def _record(step: int, compute: float, value: float, trials: int | None) -> dict[str, Any]:
+    return {"step": step, "gpu_hours": compute, "pass_rate": value, "trials": trials}
 
 
 @dataclass(frozen=True)

@@ -257,5 +257,6 @@ def _strata(rate: Array, far: NDArray[np.bool_], gated: NDArray[np.bool_]) -> Wh
 
 def _mapped(prompts: PromptSet, change: Callable[[np.ndarray], np.ndarray]) -> PromptSet:
     """Apply `change` to every array."""
-    values: dict[str, Any] = {field.name: getattr(prompts, field.name) for field in fields(prompts)}
-    return PromptSet(**{name: None if value is None else change(value) for name, value in values.items()})
+    values = ((field.name, getattr(prompts, field.name)) for field in fields(prompts))
+    changed: dict[str, Any] = {name: None if value is None else change(value) for name, value in values}
+    return PromptSet(**changed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -276,7 +276,10 @@ def _at(index: Whole) -> tuple[Whole, Whole]:
 
 def _stacked(logged: list[Any]) -> Any:
     """One object of arrays, from as many as there are entries."""
-    kind: Any = type(logged[0])
-    if not is_dataclass(kind):
+    first = logged[0]
+    if not is_dataclass(first):
         return np.stack(logged)
-    return kind(*(_stacked([getattr(entry, f.name) for entry in logged]) for f in fields(kind)))
+    changed: dict[str, Any] = {
+        f.name: _stacked([getattr(each, f.name) for each in logged]) for f in fields(first)
+    }
+    return replace(first, **changed)  # type: ignore[type-var]

@@ -1,0 +1,270 @@
+"""Several recipes, each with several seeds, on the same base model and prompts: logs with a known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from forecast.errors import InputError
+from forecast.runs.table import UNITS, ComputeAxis, Floor, Metric, Runs
+from simulators.files import spec
+from simulators.ranges import check_choice, check_counts
+from simulators.skills.acceptance import rates
+from simulators.skills.context import room
+from simulators.skills.metrics import best_of_n, majority, pass_at_k, worst_of_k
+from simulators.skills.population import STRATA, draw_population
+from simulators.skills.settings import Recipe, Settings
+from simulators.skills.standing import ceiling
+from simulators.skills.training import History, train
+from simulators.truth import numbered
+
+SPACINGS = ("even", "log")
+
+
+@dataclass(frozen=True)
+class SkillsWorld:
+    """An experiment: one base model and prompt set, recipes x seeds.
+
+    Attributes
+    ----------
+    runs : Runs
+        The evaluations as a user would have them, of the whole held-out set and of its classes.
+    truth : pandas.DataFrame
+        One row per run: ``run, recipe, seed``; exact pass rates ``floor`` (before training), ``highest`` and
+        ``last``; ``ceiling``, the limit as every skill is learned (see `simulators.skills.standing.ceiling`);
+        ``last_proxy``, what the verifier says of the last policy; then the recipe's settings.
+    curves : pandas.DataFrame
+        One row per run and evaluation, before training included: ``run, step``, compute in all units, then exact
+        values of the held-out set: ``pass_rate``, ``proxy_pass_rate`` (what the verifier accepts), ``pass_at_4``, ``worst_of_4``,
+        ``best_of_4`` (chosen by the verifier), ``majority_of_4``, ``truncated``, ``exploited``, ``entropy``
+        (nats per step), the pass rate of every class of prompts, and ``train_pass_rate``.
+    recipes : mapping
+        Settings by recipe.
+    """
+
+    runs: Runs
+    truth: pd.DataFrame
+    curves: pd.DataFrame
+    recipes: Mapping[str, Settings]
+    _logs: Mapping[str, Sequence[Mapping[str, Any]]]
+
+    def logs(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """What each run logged: one record per evaluation, then one for each class of prompts."""
+        return self._logs
+
+    def spec(self) -> str:
+        """``runs.toml`` that reads these logs."""
+        return spec(self.runs, strata=True)
+
+    def curve(self, run: str, compute: ArrayLike) -> NDArray[np.float64]:
+        """Exact pass rate of one run at `compute` (unit of the run table), linear in log-compute between evaluations."""
+        rows = self.curves[(self.curves["run"] == run) & (self.curves["step"] > 0)]
+        if rows.empty:
+            raise InputError("no such run in this world", found=run, expected=" | ".join(self.truth["run"]))
+        unit = _COLUMNS[self.runs.compute.unit]
+        return np.interp(np.log(compute), np.log(rows[unit]), rows["pass_rate"])
+
+
+_COLUMNS = {unit: unit for unit in UNITS} | {"steps": "step"}
+"""Column of the logs that holds each unit of compute."""
+
+
+def draw_recipes(base: Recipe, count: int, rng: np.random.Generator) -> dict[str, Recipe]:
+    """`base` and variations of it: learning rate, group size, advantage, staleness, KL.
+
+    Parameters
+    ----------
+    base : Recipe
+    count : int
+    rng : numpy.random.Generator
+    """
+    check_counts(recipes=count)
+    recipes = {numbered("recipe", 1, count): base}
+    for i in range(2, count + 1):
+        stale = bool(rng.random() < 0.5)
+        recipes[numbered("recipe", i, count)] = replace(
+            base,
+            learning_rate=float(base.learning_rate * 2 ** rng.uniform(-1, 1)),
+            rollouts=max(2, round(base.rollouts * float(rng.choice([0.5, 1.0, 2.0])))),
+            advantage=str(rng.choice(["grpo", "batch", "unnormalised"])),
+            staleness=8 if stale else 0,
+            correction="cispo" if stale else "none",
+            kl=float(rng.choice([0.0, 0.0, 0.05, 0.15])),
+        )
+    return recipes
+
+
+def draw_experiment(
+    settings: Settings,
+    recipes: Mapping[str, Recipe],
+    seeds: int,
+    rng: np.random.Generator,
+    *,
+    points: int = 75,
+    spacing: str = "even",
+    samples: int = 16,
+    unit: str = "gpu_hours",
+    progress: Callable[[str, int], None] | None = None,
+) -> SkillsWorld:
+    """Draw a base model with its prompts and train it with every recipe.
+
+    Parameters
+    ----------
+    settings : Settings
+        Its recipe gives way to `recipes`.
+    recipes : mapping of str to Recipe
+    seeds : int
+        Runs of each recipe, which differ in rollouts and the order of prompts.
+    rng : numpy.random.Generator
+        Source of all randomness.
+    points : int
+        Evaluations per run beside step 0, at most one per update.
+    spacing : {"even", "log"}
+        Of the evaluations, in steps.
+    samples : int
+        Rollouts per held-out prompt and evaluation.
+    unit : str
+        Of the run table's compute.
+    progress : callable, optional
+        Called with the recipe's name and the number of its steps that are done.
+
+    Returns
+    -------
+    SkillsWorld
+        Runs named ``RECIPE_s0`` and so on.
+    """
+    check_counts(recipes=len(recipes), seeds=seeds, points=points, samples=samples)
+    check_choice("spacing of evaluations", spacing, SPACINGS)
+    check_choice("compute unit", unit, UNITS)
+    population = draw_population(settings, 1, rng).repeat(seeds)
+    # One generator per recipe: leaving one out changes no other.
+    streams = dict(zip(recipes, rng.spawn(len(recipes)), strict=True))
+    truth, curves, tables, floors, logs = [], [], [], {}, {}
+    trained: dict[str, Settings] = {}
+    for name, recipe in recipes.items():
+        trained[name] = replace(settings, recipe=recipe)
+        steps = recipe.steps
+        spaced = np.geomspace(1, steps, points) if spacing == "log" else np.linspace(0, steps, points + 1)[1:]
+        report = None if progress is None else _named(progress, name)
+        rng_of_recipe = streams[name]
+        at = sorted({max(1, round(step)) for step in spaced})
+        history = train(population, trained[name], rng_of_recipe, at, report)
+        limit = ceiling(population.held_out, room(settings.context, settings.prompts.steps))
+        right = rates(settings.verifier, population)[0]
+        stratum = population.held_out.stratum
+        for seed in range(seeds):
+            run = f"{name}_{numbered('s', seed, seeds - 1)}"
+            labels = {"run": run, "recipe": name, "seed": seed}
+            exact = _exact(history, seed, stratum[seed], right, trained[name])
+            curves.append(exact.assign(run=run)[["run", *exact.columns]])
+            records = _measured(history, seed, stratum[seed], right, exact, labels, samples, rng_of_recipe)
+            logs[run] = records
+            rows = pd.DataFrame(records)
+            start = rows[rows["step"] == 0].iloc[0]
+            floors[run] = Floor(float(start["pass_rate"]), int(start["trials"]))
+            later = rows[rows["step"] > 0].rename(columns={"pass_rate": "value"})
+            later["compute"] = later[_COLUMNS[unit]].astype(float)
+            tables.append(later[["run", "recipe", "seed", "step", "compute", "value", "trials", "stratum"]])
+            truth.append(
+                {
+                    **labels,
+                    "floor": exact["pass_rate"].iloc[0],
+                    "highest": exact["pass_rate"].max(),
+                    "last": exact["pass_rate"].iloc[-1],
+                    "ceiling": limit[seed],
+                    "last_proxy": exact["proxy_pass_rate"].iloc[-1],
+                    **vars(recipe),
+                }
+            )
+    return SkillsWorld(
+        runs=Runs(
+            table=pd.concat(tables, ignore_index=True),
+            metric=Metric("pass_rate"),
+            compute=ComputeAxis(unit, derivation="simulated"),
+            floors=floors,
+        ),
+        truth=pd.DataFrame(truth),
+        curves=pd.concat(curves, ignore_index=True),
+        recipes=trained,
+        _logs=logs,
+    )
+
+
+def _named(progress: Callable[[str, int], None], name: str) -> Callable[[int], None]:
+    return lambda step: progress(name, step)
+
+
+def _exact(
+    history: History, world: int, stratum: NDArray[np.int64], right: float, settings: Settings
+) -> pd.DataFrame:
+    used, held_out = history.used, history.held_out
+    solved, accepted = held_out.solved[:, world], held_out.accepted[:, world]
+    columns: dict[str, Any] = {
+        "step": history.step,
+        "rollouts": used.rollouts[:, world],
+        "tokens": used.generated[:, world],
+        "flops": used.flops(settings.costs)[:, world],
+        "gpu_hours": used.gpu_hours(settings.costs)[:, world],
+        "pass_rate": solved.mean(axis=1),
+        "proxy_pass_rate": accepted.mean(axis=1),
+        "pass_at_4": pass_at_k(solved, 4),
+        "worst_of_4": worst_of_k(solved, 4),
+        "best_of_4": best_of_n(solved, accepted, right, 4),
+        "majority_of_4": majority(solved, 4),
+        "truncated": held_out.truncated[:, world].mean(axis=1),
+        "exploited": held_out.exploited[:, world].mean(axis=1),
+        "entropy": held_out.entropy[:, world].mean(axis=1),
+        **{f"pass_rate_{STRATA[k]}": solved[:, stratum == k].mean(axis=1) for k in np.unique(stratum)},
+        "train_pass_rate": history.train.solved[:, world],
+    }
+    return pd.DataFrame(columns)
+
+
+def _measured(
+    history: History,
+    world: int,
+    stratum: NDArray[np.int64],
+    right: float,
+    exact: pd.DataFrame,
+    labels: Mapping[str, Any],
+    samples: int,
+    rng: np.random.Generator,
+) -> list[dict[str, Any]]:
+    """Records of a log: every evaluation samples each held-out prompt anew."""
+    held_out = history.held_out
+    solved = held_out.solved[:, world]
+    counts = rng.binomial(samples, solved.clip(0, 1))
+    # Of the rollouts that are not right, the verifier accepts the share that the rest of the proxy is.
+    wrongly = (held_out.accepted[:, world] - right * solved).clip(0) / np.maximum(1 - solved, 1e-12)
+    accepted = rng.binomial(counts, right) + rng.binomial(samples - counts, wrongly.clip(0, 1))
+    truncated = rng.binomial(samples * solved.shape[1], exact["truncated"].to_numpy().clip(0, 1))
+    records: list[dict[str, Any]] = []
+    for k, row in enumerate(exact.to_dict("records")):
+        at = {"step": int(row["step"])} | {
+            unit: row[unit] for unit in ("rollouts", "tokens", "flops", "gpu_hours")
+        }
+        whole = {
+            "pass_rate": counts[k].mean() / samples,
+            "trials": counts[k].size * samples,
+            "proxy_pass_rate": accepted[k].mean() / samples,
+            "truncated": truncated[k] / (counts[k].size * samples),
+            "entropy": row["entropy"],
+        }
+        if k:
+            whole |= {
+                "batch_reward": history.batch_reward[k, world],
+                "zero_variance": 1 - history.mixed[k, world],
+                "clip_fraction": history.clipped[k, world],
+            }
+        records.append({**at, **{name: float(value) for name, value in whole.items()}, **labels})
+        records[-1]["trials"] = int(whole["trials"])
+        for group in np.unique(stratum):
+            mine = counts[k][stratum == group]
+            part = {"stratum": STRATA[group], "pass_rate": float(mine.mean() / samples)}
+            records.append({**at, **part, "trials": int(mine.size * samples), **labels})
+    return records
