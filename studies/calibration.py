@@ -1,8 +1,8 @@
 """Do intervals cover what comes later, and how much of it is lost when the model is wrong?
 
 ``rlforecast study calibration``: simulated runs are cut at a half and a quarter of their compute, refitted, and the
-forecast of the last evaluation is scored. The first worlds come from the model's own family, the others break one of
-its assumptions at a time. Every world is drawn from its own generator, so that any of them can be looked at again.
+forecast of the last evaluation is scored. The first worlds come from the model's own family, others break one of its
+assumptions at a time, and the skills worlds come from no family: a policy is trained. Every world is drawn from its own generator, so that any of them can be looked at again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from studies.study_figures import coverage_figure
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+    from simulators.skills.experiment import SkillsWorld
+    from simulators.worlds import World
 
 NAME = "calibration"
 HORIZON = 16_000.0
@@ -46,6 +49,8 @@ class Scenario:
         Size of each experiment.
     curves, noise, evaluations : mapping
         What differs from the defaults of `simulators.truth.Curves` and so on.
+    skills : bool
+        Skills worlds without transitions, every setting at random, in place of parametric ones.
     cuts : tuple of float
     engine, siblings : str
         As in `forecast.backtest`.
@@ -60,6 +65,7 @@ class Scenario:
     curves: Mapping[str, Any] = field(default_factory=dict)
     noise: Mapping[str, Any] = field(default_factory=dict)
     evaluations: Mapping[str, Any] = field(default_factory=dict)
+    skills: bool = False
     cuts: tuple[float, ...] = (0.5, 0.25)
     engine: str = "particle"
     siblings: str = "cut"
@@ -84,6 +90,7 @@ SCENARIOS: dict[str, Scenario] = {
     "outliers": Scenario(
         "3 % of evaluations off by up to .2", 6, evaluations={"glitches": 0.03, "glitch_size": (-0.2, 0.2)}
     ),
+    "skills": Scenario("skills worlds", 8, share=1.0, block=5, skills=True),
     "siblings-whole": Scenario(
         "4 x 3 runs, siblings complete", **SIBLINGS, block=1, engine="hierarchical", siblings="whole"
     ),
@@ -96,22 +103,11 @@ def work(task: Task) -> pd.DataFrame:
     import pandas as pd
 
     import forecast as fc
-    from simulators.evaluations import Evaluations
-    from simulators.noise import Noise
-    from simulators.truth import Curves
-    from simulators.worlds import draw_world
 
     scenario = SCENARIOS[task["scenario"]]
     parts = []
     for k in range(task["first"], task["first"] + task["worlds"]):
-        world = draw_world(
-            scenario.recipes,
-            scenario.seeds,
-            rng=np.random.default_rng([task["seed"], scenario.draw, k]),
-            curves=Curves(**scenario.curves),
-            noise=Noise(**scenario.noise),
-            evaluations=Evaluations(horizon=HORIZON, **scenario.evaluations),
-        )
+        world = draw(scenario, np.random.default_rng([task["seed"], scenario.draw, k]))
         result = fc.backtest(
             world.runs,
             fractions=scenario.cuts,
@@ -120,11 +116,36 @@ def work(task: Task) -> pd.DataFrame:
             seed=task["seed"] + k,
             workers=1,
         )
-        last = result.forecasts[result.forecasts["compute"] == HORIZON]
-        truth = {run: world.curve(run, [HORIZON])[0] for run in world.runs.names}
+        horizon = world.runs.table["compute"].max()
+        last = result.forecasts[result.forecasts["compute"] == horizon]
+        truth = {run: world.curve(run, [horizon])[0] for run in world.runs.names}
         parts.append(last.assign(world=k, truth=last["run"].map(truth).astype(float)))
         parts.append(result.skipped.assign(world=k, method=SKIPPED))
     return pd.concat(parts, ignore_index=True).assign(scenario=task["scenario"])
+
+
+def draw(scenario: Scenario, rng: np.random.Generator) -> World | SkillsWorld:
+    """Draw one world of a scenario."""
+    if scenario.skills:
+        from simulators.skills.drawing import draw_smooth
+        from simulators.skills.experiment import draw_experiment
+
+        settings = draw_smooth(rng)
+        return draw_experiment(settings, {"recipe1": settings.recipe}, 1, rng)
+
+    from simulators.evaluations import Evaluations
+    from simulators.noise import Noise
+    from simulators.truth import Curves
+    from simulators.worlds import draw_world
+
+    return draw_world(
+        scenario.recipes,
+        scenario.seeds,
+        rng=rng,
+        curves=Curves(**scenario.curves),
+        noise=Noise(**scenario.noise),
+        evaluations=Evaluations(horizon=HORIZON, **scenario.evaluations),
+    )
 
 
 def tasks(worlds: int, seed: int) -> list[Task]:

@@ -21,6 +21,8 @@ _MODULES = {
     "scalerl": "studies.scalerl",
     "mini-runs": "studies.mini_runs",
     "public-logs": "studies.public_logs",
+    "mechanisms": "studies.mechanisms",
+    "allocation": "studies.allocation",
 }
 """Command -> module that holds it under the same name; loaded when asked for, so that `--help` stays quick."""
 

@@ -17,8 +17,8 @@ from simulators.ranges import check_choice, check_counts
 from simulators.skills.acceptance import rates
 from simulators.skills.context import room
 from simulators.skills.metrics import best_of_n, majority, pass_at_k, worst_of_k
-from simulators.skills.population import STRATA, draw_population
-from simulators.skills.settings import Recipe, Settings
+from simulators.skills.population import STRATA, Population, draw_population
+from simulators.skills.settings import Costs, Recipe, Settings
 from simulators.skills.standing import ceiling
 from simulators.skills.training import History, train
 from simulators.truth import numbered
@@ -44,13 +44,13 @@ class SkillsWorld:
         ``best_of_4`` (chosen by the verifier), ``majority_of_4``, ``truncated``, ``exploited``, ``entropy``
         (nats per step), the pass rate of every class of prompts, and ``train_pass_rate``.
     recipes : mapping
-        Settings by recipe.
+        Recipes by name.
     """
 
     runs: Runs
     truth: pd.DataFrame
     curves: pd.DataFrame
-    recipes: Mapping[str, Settings]
+    recipes: Mapping[str, Recipe]
     _logs: Mapping[str, Sequence[Mapping[str, Any]]]
 
     def logs(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -100,16 +100,7 @@ def draw_recipes(base: Recipe, count: int, rng: np.random.Generator) -> dict[str
 
 
 def draw_experiment(
-    settings: Settings,
-    recipes: Mapping[str, Recipe],
-    seeds: int,
-    rng: np.random.Generator,
-    *,
-    points: int = 75,
-    spacing: str = "even",
-    samples: int = 16,
-    unit: str = "gpu_hours",
-    progress: Callable[[str, int], None] | None = None,
+    settings: Settings, recipes: Mapping[str, Recipe], seeds: int, rng: np.random.Generator, **measured: Any
 ) -> SkillsWorld:
     """Draw a base model with its prompts and train it with every recipe.
 
@@ -120,6 +111,42 @@ def draw_experiment(
     recipes : mapping of str to Recipe
     seeds : int
         Runs of each recipe, which differ in rollouts and the order of prompts.
+    rng : numpy.random.Generator
+        Source of all randomness.
+    **measured
+        As in `train_all`.
+
+    Returns
+    -------
+    SkillsWorld
+        Runs named ``RECIPE_s0`` and so on.
+    """
+    check_counts(seeds=seeds)
+    population = draw_population(settings, 1, rng).repeat(seeds)
+    return train_all(population, settings, recipes, rng, **measured)
+
+
+def train_all(
+    population: Population,
+    settings: Settings,
+    recipes: Mapping[str, Recipe],
+    rng: np.random.Generator,
+    *,
+    points: int = 75,
+    spacing: str = "even",
+    samples: int = 16,
+    unit: str = "gpu_hours",
+    progress: Callable[[str, int], None] | None = None,
+) -> SkillsWorld:
+    """Train every world of a population with every recipe, and log it.
+
+    Parameters
+    ----------
+    population : Population
+        The same world several times (`Population.repeat`) for several seeds, or different ones.
+    settings : Settings
+        What the population was drawn with; its recipe gives way to `recipes`.
+    recipes : mapping of str to Recipe
     rng : numpy.random.Generator
         Source of all randomness.
     points : int
@@ -136,47 +163,39 @@ def draw_experiment(
     Returns
     -------
     SkillsWorld
-        Runs named ``RECIPE_s0`` and so on.
+        Runs named ``RECIPE_s0`` and so on, one per world of the population.
     """
-    check_counts(recipes=len(recipes), seeds=seeds, points=points, samples=samples)
+    check_counts(recipes=len(recipes), points=points, samples=samples)
     check_choice("spacing of evaluations", spacing, SPACINGS)
     check_choice("compute unit", unit, UNITS)
-    population = draw_population(settings, 1, rng).repeat(seeds)
     # One generator per recipe: leaving one out changes no other.
     streams = dict(zip(recipes, rng.spawn(len(recipes)), strict=True))
+    limit = ceiling(population.held_out, room(settings.context, settings.prompts.steps))
+    right = rates(settings.verifier, population)[0]
     truth, curves, tables, floors, logs = [], [], [], {}, {}
-    trained: dict[str, Settings] = {}
     for name, recipe in recipes.items():
-        trained[name] = replace(settings, recipe=recipe)
         steps = recipe.steps
         spaced = np.geomspace(1, steps, points) if spacing == "log" else np.linspace(0, steps, points + 1)[1:]
-        report = None if progress is None else _named(progress, name)
-        rng_of_recipe = streams[name]
         at = sorted({max(1, round(step)) for step in spaced})
-        history = train(population, trained[name], rng_of_recipe, at, report)
-        limit = ceiling(population.held_out, room(settings.context, settings.prompts.steps))
-        right = rates(settings.verifier, population)[0]
-        stratum = population.held_out.stratum
-        for seed in range(seeds):
-            run = f"{name}_{numbered('s', seed, seeds - 1)}"
-            labels = {"run": run, "recipe": name, "seed": seed}
-            exact = _exact(history, seed, stratum[seed], right, trained[name])
-            curves.append(exact.assign(run=run)[["run", *exact.columns]])
-            records = _measured(history, seed, stratum[seed], right, exact, labels, samples, rng_of_recipe)
+        report = None if progress is None else _named(progress, name)
+        history = train(population, replace(settings, recipe=recipe), streams[name], at, report)
+        for world in range(population.worlds):
+            run = f"{name}_{numbered('s', world, population.worlds - 1)}"
+            labels: dict[str, Any] = {"run": run, "recipe": name, "seed": world}
+            stratum = population.held_out.stratum[world]
+            exact = _exact(history, world, stratum, right, settings.costs)
+            records = _measured(history, world, stratum, right, exact, labels, samples, streams[name])
             logs[run] = records
-            rows = pd.DataFrame(records)
-            start = rows[rows["step"] == 0].iloc[0]
-            floors[run] = Floor(float(start["pass_rate"]), int(start["trials"]))
-            later = rows[rows["step"] > 0].rename(columns={"pass_rate": "value"})
-            later["compute"] = later[_COLUMNS[unit]].astype(float)
-            tables.append(later[["run", "recipe", "seed", "step", "compute", "value", "trials", "stratum"]])
+            floors[run], table = _evaluations(records, unit)
+            tables.append(table)
+            curves.append(exact.assign(run=run)[["run", *exact.columns]])
             truth.append(
                 {
                     **labels,
                     "floor": exact["pass_rate"].iloc[0],
                     "highest": exact["pass_rate"].max(),
                     "last": exact["pass_rate"].iloc[-1],
-                    "ceiling": limit[seed],
+                    "ceiling": limit[world],
                     "last_proxy": exact["proxy_pass_rate"].iloc[-1],
                     **vars(recipe),
                 }
@@ -190,9 +209,19 @@ def draw_experiment(
         ),
         truth=pd.DataFrame(truth),
         curves=pd.concat(curves, ignore_index=True),
-        recipes=trained,
+        recipes=dict(recipes),
         _logs=logs,
     )
+
+
+def _evaluations(records: Sequence[Mapping[str, Any]], unit: str) -> tuple[Floor, pd.DataFrame]:
+    """Floor and rows of the run table from the records of a log."""
+    rows = pd.DataFrame(records)
+    start = rows[rows["step"] == 0].iloc[0]
+    later = rows[rows["step"] > 0].rename(columns={"pass_rate": "value"})
+    later["compute"] = later[_COLUMNS[unit]].astype(float)
+    columns = ["run", "recipe", "seed", "step", "compute", "value", "trials", "stratum"]
+    return Floor(float(start["pass_rate"]), int(start["trials"])), later[columns]
 
 
 def _named(progress: Callable[[str, int], None], name: str) -> Callable[[int], None]:
@@ -200,7 +229,7 @@ def _named(progress: Callable[[str, int], None], name: str) -> Callable[[int], N
 
 
 def _exact(
-    history: History, world: int, stratum: NDArray[np.int64], right: float, settings: Settings
+    history: History, world: int, stratum: NDArray[np.int64], right: float, costs: Costs
 ) -> pd.DataFrame:
     used, held_out = history.used, history.held_out
     solved, accepted = held_out.solved[:, world], held_out.accepted[:, world]
@@ -208,8 +237,8 @@ def _exact(
         "step": history.step,
         "rollouts": used.rollouts[:, world],
         "tokens": used.generated[:, world],
-        "flops": used.flops(settings.costs)[:, world],
-        "gpu_hours": used.gpu_hours(settings.costs)[:, world],
+        "flops": used.flops(costs)[:, world],
+        "gpu_hours": used.gpu_hours(costs)[:, world],
         "pass_rate": solved.mean(axis=1),
         "proxy_pass_rate": accepted.mean(axis=1),
         "pass_at_4": pass_at_k(solved, 4),

@@ -39,6 +39,7 @@ CHOICE = (
 
 PARAMETERS = ("rise", "slope", "midpoint", "base")
 _STEEPEST = 50.0
+_FLAT_FOR = 4.0
 _TIE = 1e-12
 
 
@@ -56,8 +57,8 @@ class FrontierFit:
     rises : float
         Share of resamples in which G* is larger by a factor of 2 or more at the largest budget than at the smallest.
     saturates : float
-        Share in which it also has come within half a doubling of its plateau there, and the plateau lies below the
-        largest G tried.
+        Share in which it also has stayed within half a doubling of its plateau over the last fourfold of budgets, and
+        the plateau lies below the largest G tried.
     """
 
     parameters: pd.DataFrame
@@ -93,8 +94,8 @@ def frontier(
     pandas.DataFrame
         ``budget``, ``metric``; ``prompts``, ``rollouts``, ``steps`` of the best split; ``value``, ``value_low``,
         ``value_high``, and ``value_in_sample`` measured where it was chosen; ``log2_rollouts`` with ``_low`` and
-        ``_high``; ``gain`` over the best split with `reference` rollouts, and ``gain_same_prompts`` over the one with as
-        many prompts as the chosen one (NaN if that takes more than the budget), with ``_low`` and ``_high``;
+        ``_high``; ``gain`` over the best split with `reference` rollouts (NaN if there is none), and ``gain_stopped`` if
+        both may stop at any smaller budget, with ``_low`` and ``_high``;
         ``probability`` that G is the best and ``candidates``, all with 5 % or more; ``loss_half`` and ``loss_double``
         in-sample when G is half or double with the same prompts (NaN if not tried); ``verdict``: decided if
         `probability` is .9 or more. Intervals are 90 %: Student's t over worlds, for `log2_rollouts` over resamples.
@@ -102,24 +103,16 @@ def frontier(
     import pandas as pd
 
     rows = []
+    seen: list[Array] = []
+    seen_reference: list[Array] = []
     for budget, splits, value, means in _resampled(table, metric, resamples, seed):
         best = int(np.argmax(value.mean(axis=1)))
         prompts, rollouts = (int(number) for number in splits[best])
-        elsewhere = _chosen_elsewhere(value)
-        world = np.arange(value.shape[1])
-        honest = value[elsewhere, world]
-        with_reference = np.flatnonzero(splits[:, 1] == reference)
-        gain = np.full(honest.shape, np.nan)
-        if with_reference.size:
-            of_reference = value[with_reference]
-            gain = honest - of_reference[_chosen_elsewhere(of_reference), world]
-        same = [_find(splits, int(splits[split, 0]), reference) for split in elsewhere]
-        gain_same = np.array(
-            [
-                np.nan if at is None else honest[w] - value[at, w]
-                for w, at in zip(world.tolist(), same, strict=True)
-            ]
-        )
+        seen.append(value)
+        seen_reference.append(value[splits[:, 1] == reference])
+        honest = _elsewhere(value)
+        gain = honest - _elsewhere(seen_reference[-1])
+        gain_stopped = _elsewhere(np.concatenate(seen)) - _elsewhere(np.concatenate(seen_reference))
         chance = _chances(splits[:, 1], means)
         probability = chance[rollouts]
         low, high = _quantiles(np.log2(splits[np.argmax(means, axis=1), 1]))
@@ -136,7 +129,7 @@ def frontier(
                 "log2_rollouts_low": low,
                 "log2_rollouts_high": high,
                 **_with_interval("gain", gain),
-                **_with_interval("gain_same_prompts", gain_same),
+                **_with_interval("gain_stopped", gain_stopped),
                 "probability": probability,
                 "candidates": ", ".join(str(g) for g, p in chance.items() if p >= 0.05),
                 "loss_half": _loss(splits, value, best, _find(splits, prompts, rollouts / 2)),
@@ -171,9 +164,9 @@ def fit_frontier(table: pd.DataFrame, metric: str, *, resamples: int = 300, seed
     samples, inverse = np.unique(np.array(drawn).T, axis=0, return_inverse=True)
     fits = np.array([_fit(x, sample, largest) for sample in samples])[inverse.ravel()]
     plateau = fits[:, 0] + fits[:, 3]
-    end = np.array([_curve(x[-1], fit) for fit in fits])
+    before_end = np.array([_curve(x[-1] - np.log10(_FLAT_FOR), fit) for fit in fits])
     rising = np.array(drawn[-1]) - np.array(drawn[0]) >= 1
-    saturated = rising & (end >= plateau - 0.5) & (plateau <= largest - 0.5)
+    saturated = rising & (before_end >= plateau - 0.5) & (plateau <= largest - 0.5)
     rises, saturates = float(rising.mean()), float(saturated.mean())
 
     flat = "" if rises >= DECIDED else f"G* rises with probability {rises:.2f}"
@@ -181,10 +174,12 @@ def fit_frontier(table: pd.DataFrame, metric: str, *, resamples: int = 300, seed
         "" if saturates >= DECIDED else f"a plateau below the largest G, with probability {saturates:.2f}"
     )
     at_edge = "" if best[0] > smallest else "the smallest budget takes the smallest G tried"
-    steep = "at its bound" if max(point[1], _quantiles(fits[:, 1])[1]) >= 0.99 * _STEEPEST else ""
+    # From a tenth to nine tenths of the rise are 4.4 / slope decades.
+    steepest = 2 * np.log(9) / np.diff(x).min()
+    steep = "" if max(point[1], _quantiles(fits[:, 1])[1]) < steepest else "the rise lies between two budgets"
     reasons = {
         "rise": open_ended or at_edge,
-        "slope": flat or steep,
+        "slope": open_ended or steep,
         "midpoint": open_ended,
         "base": at_edge,
         "plateau": open_ended,
@@ -221,15 +216,18 @@ def _resampled(
         raise InputError("too few worlds to choose in some and measure in others", found=worlds, expected="2")
     rng = np.random.default_rng(seed)
     weights = rng.multinomial(worlds, np.full(worlds, 1 / worlds), resamples) / worlds
-    for budget, group in wide.groupby(level="budget"):
-        value = group.to_numpy(dtype=float)
-        splits = np.array([(p, g) for _, p, g in group.index])
-        yield int(str(budget)), splits, value, weights @ value.T
+    keys, values = np.array(wide.index.to_list()), wide.to_numpy(dtype=float)
+    for budget in np.unique(keys[:, 0]).tolist():
+        here = keys[:, 0] == budget
+        yield budget, keys[here, 1:], values[here], weights @ values[here].T
 
 
-def _chosen_elsewhere(value: Array) -> Whole:
-    """For each world, the best split [W] in the mean of all others."""
-    return np.argmax(value.sum(axis=1, keepdims=True) - value, axis=0)
+def _elsewhere(value: Array) -> Array:
+    """In each world, the value [W] of the candidate that is the best in the mean of all others; NaN if there is none."""
+    if not len(value):
+        return np.full(value.shape[1], np.nan)
+    chosen = np.argmax(value.sum(axis=1, keepdims=True) - value, axis=0)
+    return value[chosen, np.arange(value.shape[1])]
 
 
 def _find(splits: Whole, prompts: int, rollouts: float) -> int | None:

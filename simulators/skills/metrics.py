@@ -6,11 +6,12 @@ Rollouts on a prompt are independent given the policy, so that all of these are 
 from __future__ import annotations
 
 from functools import lru_cache
-from math import comb, lgamma
+from math import comb, exp, lgamma, log
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simulators.ranges import check_number
 from simulators.skills.population import Array
 
 
@@ -66,7 +67,13 @@ def unbiased_pass_at_k(solved: ArrayLike, samples: int, k: int) -> Array:
     """Estimate pass@k of each prompt from `solved` of `samples` rollouts.
 
     1 - C(n - c, k) / C(n, k), Chen et al. 2021 (arXiv 2107.03374, eq. 1).
+
+    Raises
+    ------
+    InputError
+        If k is not within 1 to `samples`.
     """
+    check_number("k", k, 1, samples)
     table = np.array([1 - comb(samples - c, k) / comb(samples, k) for c in range(samples + 1)])
     return table[np.asarray(solved)]
 
@@ -75,19 +82,26 @@ def unbiased_pass_at_k(solved: ArrayLike, samples: int, k: int) -> Array:
 def _wins(n: int, alternatives: int) -> Array:
     """Probability that c right answers of `n` are the commonest, c = 0 ... n.
 
-    Ways to spread the n - c wrong answers are counted by exponential generating functions: with t of the alternatives
-    at exactly c and the rest below, the coefficient of x^(n - c) of C(V, t) (x^c / c!)^t (sum_{j<c} x^j / j!)^(V - t).
+    The n - c wrong answers fall on the alternatives at random. Poisson counts given their sum have that law, so that the
+    chance of t alternatives at exactly c and the rest below is a convolution of Poisson probabilities over that of the sum.
     """
     wins = np.zeros(n + 1)
     for c in range(1, n + 1):
         wrong = n - c
-        below = np.array([np.exp(-lgamma(j + 1)) for j in range(min(c, wrong + 1))])
+        below = np.array([_poisson(j, wrong / alternatives) for j in range(min(c, wrong + 1))])
         for ties in range(min(alternatives, wrong // c) + 1):
             spread = np.ones(1)
             for _ in range(alternatives - ties):
                 spread = np.convolve(spread, below)[: wrong + 1]
             at = wrong - ties * c
             if at < spread.size:
-                log_ways = lgamma(wrong + 1) - ties * lgamma(c + 1) - wrong * np.log(alternatives)
-                wins[c] += comb(alternatives, ties) * spread[at] * np.exp(log_ways) / (1 + ties)
+                tied = comb(alternatives, ties) * _poisson(c, wrong / alternatives) ** ties
+                wins[c] += tied * spread[at] / _poisson(wrong, wrong) / (1 + ties)
     return wins
+
+
+def _poisson(count: int, mean: float) -> float:
+    """Probability of `count`."""
+    if mean == 0:
+        return float(count == 0)
+    return exp(count * log(mean) - mean - lgamma(count + 1))

@@ -215,6 +215,7 @@ def _draw_prompts(
         prompt = prompt + law.gap * far
     else:
         prompt = _matching(rng.choice(law.pass_rates, shape), skill_logit, chained)
+        far = np.zeros_like(far)
     difficulty = np.where(number < chain, chained.difficulty + prompt, -ALWAYS)
 
     if law.gate_share > 0:
@@ -250,8 +251,8 @@ def _strata(rate: Array, far: NDArray[np.bool_], gated: NDArray[np.bool_]) -> Wh
     for world in range(len(rate)):
         rates = rate[world, plain[world]]
         if rates.size:
-            thirds = np.quantile(rates, [1 / 3, 2 / 3])
-            stratum[world, plain[world]] = 2 - np.searchsorted(thirds, rates, side="right")
+            order = np.argsort(np.argsort(rates, kind="stable"), kind="stable")
+            stratum[world, plain[world]] = 2 - 3 * order // rates.size
     return stratum
 
 

@@ -330,7 +330,7 @@ class Recipe:
             check_number("exploit_rate", self.exploit_rate, 0.0, 1e9)
         if self.retire_above is not None:
             check_number("retire_above", self.retire_above, 0.0, 1.0)
-        if self.rollouts == 1 and self.advantage != "reinforce" and self.credit == "outcome":
+        if self.rollouts == 1 and self.advantage != "reinforce":
             raise InputError(
                 "one rollout per prompt has no group to be compared with",
                 found=f"rollouts 1, advantage {self.advantage}",

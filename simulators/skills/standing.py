@@ -10,6 +10,7 @@ from simulators.skills.acceptance import Acceptance
 from simulators.skills.context import Room
 from simulators.skills.gradient import Behaviour
 from simulators.skills.population import Array, PromptSet
+from simulators.skills.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,22 @@ def stand(behaviour: Behaviour, prompts: PromptSet, acceptance: Acceptance, room
 def ceiling(prompts: PromptSet, room: Room) -> Array:
     """Limit [W] of the pass rate as every skill is learned: slips, unsolvable prompts and truncation remain.
 
-    It is approached where nothing else holds the policy back: every skill has its own parameter, no curvature,
-    features, KL or memory, no exploit, and right answers are accepted more often than wrong ones.
+    Training approaches it where nothing else holds the policy back, see `approaches_ceiling`.
     """
     return (np.prod(prompts.top, axis=0) * room.fits[prompts.length]).mean(axis=1)
+
+
+def approaches_ceiling(settings: Settings) -> bool:
+    """Whether `ceiling` is the limit of long training, rather than a bound.
+
+    So it is if every skill has a parameter of its own, prompts share nothing else and are not memorised, nothing
+    pulls back to the start, no exploit is there to be found, and right answers are accepted more often than wrong ones.
+    """
+    policy, verifier = settings.policy, settings.verifier
+    free = policy.rank is None and not (policy.features or policy.curvature or policy.memory)
+    honest = verifier.exploits == 0 and verifier.wrong_reference == 0
+    informative = verifier.reward_model is not None or verifier.true_positive > verifier.false_positive
+    return free and honest and informative and settings.recipe.kl == 0
 
 
 def _p_log_p(p: Array) -> Array:
