@@ -26,6 +26,8 @@ NAME = "mechanisms"
 BASE = "smooth"
 BLOCK = 8
 """Worlds that are trained together."""
+FITTED = 4
+"""Worlds whose whole run is fitted, for the ceiling: some seconds each."""
 CUTS = (0.25, 0.5)
 POINTS = 40
 NOT_A_SIGMOID = 0.02
@@ -120,6 +122,7 @@ def work(task: Task) -> pd.DataFrame:
         {"run": settings.recipe},
         np.random.default_rng([*block, 1]),
         points=POINTS,
+        spacing="log",
         unit="rollouts",
     )
     rows = []
@@ -174,11 +177,19 @@ def _closest_sigmoid(exact: pd.DataFrame) -> dict[str, float]:
 
 
 def _fitted_ceilings(runs: Any, seed: int, number: dict[str, int]) -> pd.DataFrame:
-    """What the forecaster says of the ceiling once it has seen the whole run."""
-    import forecast as fc
+    """What the forecaster says of the ceiling once it has seen the whole run; nothing of runs that it refuses."""
+    import pandas as pd
 
-    fit = fc.fit(runs, engine="particle", seed=seed, force=True)
-    table = fit.parameters(force=True)
+    import forecast as fc
+    from forecast.errors import Withheld
+
+    names = [run for run, world in number.items() if world < FITTED]
+    if not names:
+        return pd.DataFrame()
+    try:
+        table = fc.fit(runs.select(names), engine="particle", seed=seed).parameters()
+    except Withheld:
+        return pd.DataFrame()
     table = table[table["parameter"] == "ceiling"]
     found = table[["q05", "q50", "q95", "verdict"]].reset_index(drop=True)
     return found.assign(world=table["name"].map(number).to_numpy())
@@ -367,7 +378,7 @@ def _notes(rows: pd.DataFrame) -> str:
 - Forecasts are of the last evaluation, from the first quarter and half of the rollouts. Above and below are shares of
   worlds whose last evaluation lies outside the 95 % interval on that side: a late rise or a fall that was not foreseen.
 - "Fitted ceiling" is the median after the whole run, "identified" the share of worlds where it is called identified or
-  roughly identified (both of the first {BLOCK} worlds).
+  roughly identified (both of the first {FITTED} worlds, without those that are refused).
 """
 
 

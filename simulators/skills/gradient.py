@@ -110,7 +110,7 @@ def policy_gradient(
             now.exploiting / then.exploiting.clip(1e-300),
         )
         on_pass, on_fail, on_attempt, on_exploit = (_factors(ratio, recipe) for ratio in ratios)
-        clipped = _clipped_share(actions, ratios, recipe)
+        clipped = _clipped_share(_actions(groups, length, by_length=False), ratios, kept, recipe)
 
     if recipe.credit == "outcome":
         passing = _weighed(advantage, on_pass, actions.passed)
@@ -189,14 +189,21 @@ def _weighed(advantage: Array, factors: Factors, count: Array) -> Array:
     return advantage[0] * factors[0] * count[0] + advantage[1] * factors[1] * count[1]
 
 
-def _clipped_share(actions: _Actions, ratios: tuple[Array, ...], recipe: Recipe) -> Array:
+def _clipped_share(actions: _Actions, ratios: tuple[Array, ...], kept: np.ndarray, recipe: Recipe) -> Array:
+    """Share [W] of the actions trained on whose ratio is clipped or capped."""
+    # A step is good or bad by its own verdict or by that of its rollout.
+    rewards = ((False, True), (False, True))
+    verdicts = ((True, True), (False, False)) if recipe.credit == "process" else rewards
+    taken = [(actions.passed, verdicts[0]), (actions.failed, verdicts[1])]
+    if actions.exploits.shape[1]:
+        taken += [(actions.attempts, rewards[0]), (actions.exploits, rewards[1])]
     hit, total = 0.0, 0.0
-    taken = (actions.passed, actions.failed, actions.attempts, actions.exploits)
-    for count, ratio in zip(taken, ratios, strict=True):
+    for (count, signs), ratio in zip(taken, ratios, strict=False):
         for reward in (0, 1):
-            out = count[reward] * outside(ratio, recipe, positive=bool(reward))
+            trained = count[reward] * kept
+            out = trained * outside(ratio, recipe, positive=signs[reward])
             over = tuple(axis for axis in range(out.ndim) if axis != out.ndim - 2)
-            hit, total = hit + out.sum(axis=over), total + count[reward].sum(axis=over)
+            hit, total = hit + out.sum(axis=over), total + trained.sum(axis=over)
     return hit / np.maximum(total, 1e-300)
 
 

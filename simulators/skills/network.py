@@ -82,8 +82,9 @@ def step_logits(
 
 def step_probability(x: Array, top: Array) -> StepProbability:
     """Probabilities of steps with logits `x` that pass at most with probability `top`."""
-    miss = 1 / (1 + np.exp(np.minimum(x, ALWAYS)))
-    hit = 1 - miss
+    odds = np.exp(np.minimum(x, ALWAYS))
+    miss = 1 / (1 + odds)
+    hit = odds * miss
     failing = 1 - top
     failing += top * miss
     passing = top * hit
