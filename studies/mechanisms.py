@@ -183,15 +183,17 @@ def _fitted_ceilings(runs: Any, seed: int, number: dict[str, int]) -> pd.DataFra
     import forecast as fc
     from forecast.errors import Withheld
 
+    columns = ["q05", "q50", "q95", "verdict"]
+    nothing = pd.DataFrame(columns=[*columns, "world"])
     names = [run for run, world in number.items() if world < FITTED]
     if not names:
-        return pd.DataFrame()
+        return nothing
     try:
         table = fc.fit(runs.select(names), engine="particle", seed=seed).parameters()
     except Withheld:
-        return pd.DataFrame()
+        return nothing
     table = table[table["parameter"] == "ceiling"]
-    found = table[["q05", "q50", "q95", "verdict"]].reset_index(drop=True)
+    found = table[columns].reset_index(drop=True)
     return found.assign(world=table["name"].map(number).to_numpy())
 
 
@@ -289,7 +291,7 @@ def forecasts(rows: pd.DataFrame) -> pd.DataFrame:
             "last_proxy": of_worlds["last_proxy"].mean(),
             "ceiling": of_worlds["ceiling"].mean(),
             "fitted_ceiling": ceilings["q50"].mean(),
-            "identified": ceilings["verdict"].str.startswith(("identified", "roughly")).mean(),
+            "identified": ceilings["verdict"].astype(str).str.startswith(("identified", "roughly")).mean(),
         }
         for cut in CUTS:
             label = f"{100 * cut:g} %"
