@@ -227,7 +227,7 @@ def _interval(row: pd.Series, name: str, form: str) -> str:
 
 NOTES = """\
 - P prompts per batch, G rollouts per prompt. Easy prompts have pass rates of .3-.6 before training, hard ones 0-.0625, as
-  in IsoCompute's sweep; the learning rate grows with the square root of the batch P x G.
+  in IsoCompute's sweep (arXiv 2603.12151); the learning rate grows with the square root of the batch P x G.
 - Values and gains are of splits chosen on all worlds but one and measured on that one, in turn; their intervals are
   Student's t over worlds. Intervals of G and of the frontier hold over resampled worlds.
 - Frontier: log2 G = L / (1 + exp(-k (log10 C - log10 C0))) + b. "Saturates": over the last fourfold of budgets G has stayed

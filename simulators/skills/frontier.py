@@ -47,7 +47,8 @@ _TIE = 1e-12
 class FrontierFit:
     """The published form of best rollouts per prompt G* against budget C, fitted.
 
-    log2 G* = rise / (1 + exp(-slope (log10 C - midpoint))) + base; L, k, log10 C0 and b of IsoCompute.
+    log2 G* = rise / (1 + exp(-slope (log10 C - midpoint))) + base; L, k, log10 C0 and b of IsoCompute
+    (Cheng et al. 2026, arXiv 2603.12151).
 
     Attributes
     ----------
