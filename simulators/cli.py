@@ -59,7 +59,7 @@ class Pair(click.ParamType):
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Base models that every recipe is run on.",
+    help="Parametric: base models that every recipe is run on.",
 )
 @click.option(
     "--points", type=click.IntRange(min=1), default=75, show_default=True, help="Evaluations of each run."
@@ -69,7 +69,7 @@ class Pair(click.ParamType):
     type=float,
     default=16_000.0,
     show_default="16000",
-    help="GPU-hours of the last evaluation.",
+    help="Parametric: GPU-hours of the last evaluation.",
 )
 @click.option(
     "--spacing",
@@ -83,7 +83,7 @@ class Pair(click.ParamType):
     type=click.IntRange(min=1),
     default=1_000,
     show_default=True,
-    help="Prompts in one evaluation.",
+    help="Parametric: prompts in one evaluation.",
 )
 @click.option(
     "--samples", type=click.IntRange(min=1), default=16, show_default=True, help="Samples per prompt."
@@ -93,55 +93,55 @@ class Pair(click.ParamType):
     type=click.Choice(["sigmoid", "burr", "power_law"]),
     default="sigmoid",
     show_default=True,
-    help="Shape of the true curves.",
+    help="Parametric: shape of the true curves.",
 )
 @click.option(
     "--ceiling",
     type=Pair(),
     default="0.5,0.75",
     show_default=True,
-    help="Range of the recipes' ceilings, pass rate.",
+    help="Parametric: range of the recipes' ceilings, pass rate.",
 )
 @click.option(
     "--transition",
     "kind",
     type=click.Choice(["rise", "collapse", "either"]),
-    help="Give some runs a second rise or a collapse.",
+    help="Parametric: give some runs a second rise or a collapse.",
 )
 @click.option(
     "--transition-share",
     type=float,
-    help=f"Probability that a run has one.  [default: {TRANSITION_SHARE}]",
+    help=f"Parametric: probability that a run has one.  [default: {TRANSITION_SHARE}]",
 )
 @click.option(
     "--noise-correlation",
     type=Pair(),
     default="0.3,0.9",
     show_default=True,
-    help="Range of the noise's correlation between neighbouring evaluations; .9,.97 is slow.",
+    help="Parametric: range of the noise's correlation between neighbouring evaluations; .9,.97 is slow.",
 )
 @click.option(
     "--glitches",
     type=float,
     default=0.0,
     show_default="0",
-    help="Probability that an evaluation comes out .05 to .3 too low.",
+    help="Parametric: probability that an evaluation comes out .05 to .3 too low.",
 )
 @click.option(
     "--missing",
     type=float,
     default=0.0,
     show_default="0",
-    help="Probability that an evaluation is not logged.",
+    help="Parametric: probability that an evaluation is not logged.",
 )
 @click.option(
     "--restarts",
     type=float,
     default=0.0,
     show_default="0",
-    help="Mean number of crashes per run; what followed the last checkpoint is repeated.",
+    help="Parametric: mean number of crashes per run; what followed the last checkpoint is repeated.",
 )
-@click.option("--no-floors", is_flag=True, help="Leave out the evaluation before training.")
+@click.option("--no-floors", is_flag=True, help="Parametric: leave out the evaluation before training.")
 @click.option(
     "--preset",
     metavar="NAME",
@@ -153,7 +153,7 @@ class Pair(click.ParamType):
     "changes",
     multiple=True,
     metavar="GROUP.NAME=VALUE",
-    help="Skills: change a setting of the preset, such as prompts.train=64 or recipe.steps=1000.",
+    help="Skills: change a setting of the preset, such as prompts.train=64 or recipe.steps=1000 (docs/skills.md).",
 )
 @click.option(
     "--recipe",
@@ -218,7 +218,7 @@ def simulate(
         simulate_skills(
             directory,
             overwrite=overwrite,
-            preset_name=preset or "smooth",
+            preset_name="smooth" if preset is None else preset,
             changes=changes,
             own_recipes=own_recipes,
             recipes=recipes,
@@ -284,23 +284,33 @@ def simulate(
 
 def _check_options(context: click.Context, kind_of_world: str) -> None:
     """Refuse options that the other kind of world has."""
-    foreign = _SKILLS if kind_of_world == "parametric" else _PARAMETRIC
-    given = [
-        parameter
+    default = click.core.ParameterSource.DEFAULT
+    given = {
+        parameter.name: parameter.opts[0]
         for parameter in context.command.params
-        if parameter.name in foreign
-        and context.get_parameter_source(parameter.name) is not click.core.ParameterSource.DEFAULT
-    ]
-    if given:
-        other = "skills" if kind_of_world == "parametric" else "parametric"
+        if parameter.name and context.get_parameter_source(parameter.name) is not default
+    }
+    if "own_recipes" in given and "recipes" in given:
         raise InputError(
-            f"{given[0].opts[0]} belongs to --world {other}",
+            "--recipes draws recipes, --recipe names them", fix="keep one of the two", found="both"
+        )
+    foreign = [name for name in given if name in (_SKILLS if kind_of_world == "parametric" else _PARAMETRIC)]
+    if foreign:
+        other = "skills" if kind_of_world == "parametric" else "parametric"
+        fix = _REPLACED.get(foreign[0], "leave it out") if other == "parametric" else "leave it out"
+        raise InputError(
+            f"{given[foreign[0]]} belongs to --world {other}",
             found=f"--world {kind_of_world}",
-            fix=f"leave it out, or add --world {other}"
-            + (", or change a setting with --set" if other == "parametric" else ""),
+            fix=f"{fix}, or add --world {other}",
         )
 
 
+_REPLACED = {
+    "prompts": "say --set prompts.held_out=N",
+    "horizon": "say --set recipe.steps=N",
+    "transition_share": "say --set prompts.gate_share=SHARE",
+}
+"""What takes an option's place in skills worlds."""
 _SKILLS = ("preset", "changes", "own_recipes", "unit")
 _PARAMETRIC = (
     *("models", "horizon", "prompts", "family", "ceiling", "kind", "transition_share"),

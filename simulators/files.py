@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,7 +79,19 @@ def save_world(
         world.truth.to_csv(temporary / "truth.csv", index=False)
         if world.curves is not None:
             world.curves.to_csv(temporary / "curves.csv", index=False)
-        (temporary / "world.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(_plain(about), indent=2, allow_nan=False)
+        (temporary / "world.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """Return settings as strict JSON has them: no infinity, no NumPy numbers."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_logs(world: Simulated, folder: Path) -> None:

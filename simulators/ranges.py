@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
 
 from forecast.errors import InputError
 
@@ -39,17 +40,34 @@ def check_range(
 
 
 def check_number(what: str, value: float, low: float, high: float = math.inf, *, unit: str = "") -> None:
-    """Refuse a number that is not finite or lies outside ``low``-``high``, ends included."""
-    if math.isfinite(value) and low <= value <= high:
-        return
+    """Refuse what is no finite number or lies outside ``low``-``high``, ends included."""
     limits = f"{low:g} to {high:g}" if math.isfinite(high) else f"{low:g} or more"
-    raise InputError(f"{what} is out of range", found=f"{value:g}", expected=f"{limits}{unit}")
+    try:
+        inside = math.isfinite(value) and low <= value <= high
+        found = f"{value:g}"
+    except (TypeError, ValueError):
+        inside, found = False, repr(value)
+    if not inside:
+        raise InputError(f"{what} is out of range", found=found, expected=f"{limits}{unit}")
 
 
 def check_choice(what: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse a word that is not one of `allowed`."""
     if value not in allowed:
         raise InputError(f"unknown {what}", found=repr(value), expected=" | ".join(allowed))
+
+
+def whole_numbers(what: str, values: Iterable[int], low: int) -> list[int]:
+    """Return the values, sorted and each once; refuse what is no whole number of `low` or more."""
+    try:
+        found = sorted({index(value) for value in values})
+    except TypeError as error:
+        raise InputError(
+            f"{what} are no whole numbers", found=repr(values), expected=f"{low} or more"
+        ) from error
+    if not found or found[0] < low:
+        raise InputError(f"{what} are out of range", found=found[:1] or "none", expected=f"{low} or more")
+    return found
 
 
 def check_counts(**counts: int) -> None:

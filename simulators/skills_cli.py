@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,10 +15,12 @@ from forecast.errors import InputError
 from forecast.files import check_directory
 from forecast.terminal import messages
 from simulators.files import OWNED, save_world
-from simulators.skills.experiment import draw_experiment, draw_recipes
+from simulators.skills.experiment import SkillsWorld, draw_experiment, draw_recipes
 from simulators.skills.overrides import override
 from simulators.skills.presets import preset
-from simulators.skills.settings import Recipe
+from simulators.skills.settings import Recipe, Settings
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def simulate_skills(
@@ -37,61 +41,82 @@ def simulate_skills(
     """Train the experiment that the options ask for and write it to `directory`."""
     check_directory(directory, overwrite=overwrite, owned=OWNED)
     settings = override(preset(preset_name), _pairs(changes, "--set"))
-    rng = np.random.default_rng(seed)
+    # The world does not depend on how many recipes are drawn.
+    of_recipes, of_world = np.random.default_rng(seed).spawn(2)
     if own_recipes:
         trained = _recipes(own_recipes, settings.recipe)
     else:
-        trained = draw_recipes(settings.recipe, recipes, rng)
-    console = messages()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,} of {task.total:,} steps"),
-    )
-    quiet = not console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=quiet) as bars:
-        bar = bars.add_task("training", total=sum(recipe.steps for recipe in trained.values()))
-        before = dict(zip(trained, np.cumsum([0, *(r.steps for r in trained.values())]), strict=False))
-        world = draw_experiment(
-            settings,
-            trained,
-            seeds,
-            rng,
-            points=points,
-            spacing=spacing,
-            samples=samples,
-            unit=unit,
-            progress=lambda name, step: bars.update(
-                bar, completed=before[name] + step, description=f"training {name}"
-            ),
-        )
+        trained = draw_recipes(settings.recipe, recipes, of_recipes)
+    measured: dict[str, Any] = {"points": points, "spacing": spacing, "samples": samples, "unit": unit}
+    try:
+        world = _train(settings, trained, seeds, of_world, measured)
+    except MemoryError as error:
+        raise InputError(
+            "world does not fit into memory", found=error, fix="fewer prompts, a lower rank or no features"
+        ) from error
     about = {
         "world": "skills",
         "preset": preset_name,
-        **{"points": points, "spacing": spacing, "samples": samples, "unit": unit, "seeds": seeds},
+        **measured,
+        "seeds": seeds,
         "settings": asdict(settings),
         "recipes": {name: asdict(recipe) for name, recipe in trained.items()},
     }
     save_world(world, directory, settings=about, seed=seed, overwrite=overwrite)
-    last = world.runs.table["compute"].max()
-    evaluations = int(world.runs.table["stratum"].isna().sum())
+    _report(world, directory, points)
+
+
+def _train(
+    settings: Settings,
+    recipes: dict[str, Recipe],
+    seeds: int,
+    rng: np.random.Generator,
+    measured: dict[str, Any],
+) -> SkillsWorld:
+    console = messages()
+    total = sum(recipe.steps for recipe in recipes.values())
+    before = dict(zip(recipes, np.cumsum([0, *(r.steps for r in recipes.values())]), strict=False))
+    console.print(f"training {len(recipes)} recipes x {seeds} seeds, {total:,} steps", markup=False)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed:,} of {task.total:,} steps"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task("", total=total)
+
+        def progress(name: str, step: int) -> None:
+            bars.update(bar, completed=before[name] + step, description=name)
+
+        return draw_experiment(settings, recipes, seeds, rng, progress=progress, **measured)
+
+
+def _report(world: SkillsWorld, directory: Path, points: int) -> None:
+    console = messages()
+    whole = world.runs.overall()
+    each = whole.groupby("run").size().max()
+    fewer = f" ({points} were asked for; steps are whole numbers)" if each < points else ""
     console.print(
-        f"wrote {directory}: {len(world.runs.names)} runs, {evaluations} evaluations of all prompts and of"
-        f" {world.runs.table['stratum'].nunique()} classes each; the exact curves are in curves.csv",
+        f"wrote {directory}: {len(world.runs.names)} runs, {len(whole)} evaluations, up to {each} of a run{fewer}, and of"
+        f" {world.runs.table['stratum'].nunique()} classes of prompts each; exact curves are in curves.csv",
         markup=False,
     )
+    shortest = whole.groupby("run")["compute"].max().min()
     console.print(
-        f"next: rlforecast fit {directory / 'runs.toml'} -o fit --upto {last / 2:.3g}", markup=False
+        f"next: rlforecast fit {directory / 'runs.toml'} -o fit --upto {shortest / 2:.3g}", markup=False
     )
 
 
 def _pairs(texts: Sequence[str], where: str) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not (equals and name.strip()):
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (equals and name):
             raise InputError("is no setting", where=where, found=repr(text), expected="NAME=VALUE")
-        pairs[name.strip()] = value.strip()
+        if name in pairs:
+            raise InputError("is set twice", where=f"{where} {name}", found=f"{pairs[name]} and {value}")
+        pairs[name] = value
     return pairs
 
 
@@ -99,11 +124,15 @@ def _recipes(texts: Sequence[str], base: Recipe) -> dict[str, Recipe]:
     recipes: dict[str, Recipe] = {}
     for text in texts:
         name, _, rest = text.partition(":")
-        if not name or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        if not _NAME.fullmatch(name):
             raise InputError(
-                "is no recipe", where="--recipe", found=repr(text), expected="NAME or NAME:KEY=VALUE,..."
+                "is no recipe",
+                where="--recipe",
+                found=repr(text),
+                expected="NAME or NAME:KEY=VALUE,... with a name of letters, digits, _, - and .",
             )
-        if name in recipes:
+        # File names are made of these, and some disks do not tell a from A.
+        if name.lower() in (known.lower() for known in recipes):
             raise InputError("two recipes of one name", where="--recipe", found=name)
-        recipes[name] = override(base, _pairs([part for part in rest.split(",") if part], "--recipe"))
+        recipes[name] = override(base, _pairs([part for part in rest.split(",") if part], f"--recipe {name}"))
     return recipes

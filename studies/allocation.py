@@ -16,6 +16,7 @@ import click
 import numpy as np
 
 from forecast.errors import InputError
+from simulators.ranges import check_number
 from studies.allocation_figure import figure
 from studies.conduct import Where, conduct
 from studies.executor import Task
@@ -252,7 +253,7 @@ def read_pass_rates(path: Path) -> tuple[list[float], list[int] | None]:
     from simulators.skills.allocation import plausible_rates
 
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(path, skipinitialspace=True, skip_blank_lines=False)
     except (ValueError, OSError) as error:
         raise InputError(
             "no CSV file", where=path, found=str(error), expected="a column pass_rate"
@@ -311,6 +312,7 @@ def allocation(worlds: int, pass_rates: Path | None, learning_rate: float, where
     """
     from simulators.skills.allocation import EASY, HARD
 
+    check_number("--learning-rate", learning_rate, 0.0)
     sets: dict[str, tuple[Sequence[float], Sequence[int] | None]] = {
         "easy": (EASY, None),
         "hard": (HARD, None),
@@ -318,7 +320,8 @@ def allocation(worlds: int, pass_rates: Path | None, learning_rate: float, where
     options: dict[str, Any] = {"worlds": worlds, "learning-rate": learning_rate}
     sha256 = None
     if pass_rates is not None:
-        sets = {pass_rates.stem: read_pass_rates(pass_rates)}
+        # Any file name would have to be escaped for tables and figures.
+        sets = {"own": read_pass_rates(pass_rates)}
         options["pass-rates"] = shlex.quote(str(pass_rates))
         sha256 = hashlib.sha256(pass_rates.read_bytes()).hexdigest()
 

@@ -1,7 +1,7 @@
 """Which knob moves the ceiling, which only the speed, which makes the curve jump, and does the forecaster see it?
 
 ``rlforecast study mechanisms``: the ``smooth`` skills world is trained again and again with one setting changed, every
-time on the same base models and prompts, and so are all presets. Of every run the exact curve is known; the forecaster
+time on the same base models and prompts as far as it leaves them alone, and so are all presets. Of every run the exact curve is known; the forecaster
 gets evaluations of it, once all and twice only the first half or quarter.
 """
 
@@ -114,7 +114,7 @@ def work(task: Task) -> pd.DataFrame:
     texts = dict(text.split("=") for text in task["knob"].split())
     settings = override(preset(task["preset"]), texts)
     block = [task["seed"], task["block"]]
-    # The same worlds for every knob, and the same luck as far as a knob leaves it alone.
+    # The same worlds for every knob as far as it leaves them alone.
     population = draw_population(settings, task["worlds"], np.random.default_rng(block))
     world = train_all(
         population,
@@ -275,7 +275,8 @@ def forecasts(rows: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One row per preset or knob: exact ``last`` and ``last_proxy``, mean over worlds; the fitted ceiling's
-        median ``fitted_ceiling`` (mean over worlds) and the share of worlds where it counts as ``identified``; of
+        median ``fitted_ceiling`` (mean over worlds), and the shares of worlds where its 90 % interval holds the closed
+        form (``ceiling_inside``) and where it counts as ``identified``; of
         the forecast from a quarter and a half: ``scored``, ``bias``, ``crps``, ``crps_ratio`` (to least squares),
         ``inside`` (95 % interval), ``above`` and ``below`` (share of worlds whose last evaluation lies there).
     """
@@ -291,6 +292,7 @@ def forecasts(rows: pd.DataFrame) -> pd.DataFrame:
             "last_proxy": of_worlds["last_proxy"].mean(),
             "ceiling": of_worlds["ceiling"].mean(),
             "fitted_ceiling": ceilings["q50"].mean(),
+            "ceiling_inside": _inside(ceilings, of_worlds),
             "identified": ceilings["verdict"].astype(str).str.startswith(("identified", "roughly")).mean(),
         }
         for cut in CUTS:
@@ -310,6 +312,14 @@ def forecasts(rows: pd.DataFrame) -> pd.DataFrame:
             }
         lines.append(line)
     return pd.DataFrame(lines)
+
+
+def _inside(ceilings: pd.DataFrame, of_worlds: pd.DataFrame) -> float:
+    """Share of fitted worlds whose closed-form ceiling lies in the 90 % interval; NaN without one."""
+    true = ceilings["world"].map(of_worlds.set_index("world")["ceiling"]).astype(float)
+    if ceilings.empty or true.isna().all():
+        return float("nan")
+    return float(((ceilings["q05"] <= true) & (true <= ceilings["q95"])).mean())
 
 
 def markdown(rows: pd.DataFrame) -> str:
@@ -338,16 +348,16 @@ def markdown(rows: pd.DataFrame) -> str:
         lines.append(f"| {name} | {' | '.join(cells)} | {shown(line['rmse'], '.4f')} | {line['moves']} |")
     lines += [
         "\n### What the forecaster says\n",
-        "| world | end of run | of the proxy | ceiling | fitted ceiling | identified | "
+        "| world | end of run | of the proxy | ceiling | fitted ceiling | closed form inside its 90 % | identified | "
         + " | ".join(
             f"fitted {100 * c:g} %: bias | CRPS (/ least squares) | inside 95 % | above | below" for c in CUTS
         )
         + " |",
-        "|---" * (6 + 5 * len(CUTS)) + "|",
+        "|---" * (7 + 5 * len(CUTS)) + "|",
     ]
     for line in told.to_dict("records"):
         cells = [shown(line[name], ".3f") for name in ("last", "last_proxy", "ceiling", "fitted_ceiling")]
-        cells.append(shown(line["identified"], ".2f"))
+        cells += [shown(line[name], ".2f") for name in ("ceiling_inside", "identified")]
         for label in (f"{100 * c:g} %" for c in CUTS):
             ratio = shown(line[f"crps_ratio_{label}"], ".2f")
             cells += [
@@ -373,14 +383,15 @@ def _notes(rows: pd.DataFrame) -> str:
     worlds = int(rows.loc[rows["kind"] == "world", "world"].nunique())
     margins = ", ".join(f"{name.replace('_', ' ')} {margin:g}" for name, margin in MARGINS.items())
     return f"""\
-- {worlds} worlds per line, the same for all. The ceiling is the closed form (every skill learned) and stands only where
+- {worlds} worlds per line, the same for all as far as the setting leaves them alone. The ceiling is the closed form (every skill learned) and stands only where
   training approaches it; elsewhere the end of the run is what there is. Exponent and midpoint are those of the sigmoid
   closest to the exact curve, and are left out where its root mean square distance is above {NOT_A_SIGMOID:g}.
 - "Moves" lists changes beyond {margins} whose 95 % interval lies on one side of 0.
 - Forecasts are of the last evaluation, from the first quarter and half of the rollouts. Above and below are shares of
   worlds whose last evaluation lies outside the 95 % interval on that side: a late rise or a fall that was not foreseen.
-- "Fitted ceiling" is the median after the whole run, "identified" the share of worlds where it is called identified or
-  roughly identified (both of the first {FITTED} worlds, without those that are refused).
+- "Fitted ceiling" is the median after the whole run, "inside" the share of worlds where its 90 % interval holds the closed
+  form, "identified" where it is called identified or roughly known (all of the first {FITTED} worlds, without those that
+  are refused).
 """
 
 
@@ -434,13 +445,13 @@ def figure(rows: pd.DataFrame) -> Figure:
         axes.errorbar(effect, at, xerr=error, fmt="o", color="#0072b2", ms=4, lw=1)
         axes.set_xlabel(f"change of {label}")
         axes.spines[["top", "right"]].set_visible(False)
-    plots[0].set_yticks(at, table["knob"].str.replace(r"\w+\.", "", regex=True), fontsize=8)
+    plots[0].set_yticks(at, table["knob"].str.replace(r"[a-z_]+\.", "", regex=True), fontsize=8)
     plots[0].set_ylim(-0.7, len(table) - 0.3)
     return drawn
 
 
 @click.command(NAME)
-@click.option("--worlds", type=click.IntRange(min=1), default=16, show_default=True, help="Of each kind.")
+@click.option("--worlds", type=click.IntRange(min=2), default=16, show_default=True, help="Of each kind.")
 @study_options
 def mechanisms(worlds: int, where: Where) -> None:
     """Which knob of RL training moves the ceiling, which the speed, which makes the curve jump?

@@ -10,12 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
+from operator import index
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from forecast.errors import InputError
-from simulators.ranges import check_choice, check_counts, check_number
+from simulators.ranges import check_choice, check_counts, check_number, whole_numbers
 from simulators.skills.frontier import CHOICE, frontier
 from simulators.skills.metrics import pass_at_k, worst_of_k
 from simulators.skills.population import Array, draw_population
@@ -34,6 +36,9 @@ METRICS: Mapping[str, Callable[[Array], Array]] = {
 
 SPLITS = tuple((prompts, 2**k) for prompts in (8, 32, 128) for k in range(1, 11))
 """Prompts per batch and rollouts per prompt."""
+
+MULTIPLES = (1 / 3, 1.0, 3.0)
+"""Multiples of the learning rate that `best_split` chooses from: which split wins depends on it."""
 
 EASY = tuple(np.linspace(0.3, 0.6, 61).round(6).tolist())
 HARD = tuple(((np.arange(50) + 0.5) / 50 * 0.0625).round(6).tolist())
@@ -75,6 +80,8 @@ def spend(
     budgets: Sequence[int],
     worlds: int,
     seed: int | Sequence[int] = 0,
+    *,
+    multiples: Sequence[float] = (1.0,),
 ) -> pd.DataFrame:
     """Train every split on the same worlds; one row per world, split, budget and metric.
 
@@ -91,27 +98,32 @@ def spend(
         Trained together.
     seed : int or sequence of int
         One seed gives the same worlds whatever the splits.
+    multiples : sequence of float
+        Of the learning rate: every split is trained with each.
 
     Returns
     -------
     pandas.DataFrame
-        Columns ``world``, ``prompts``, ``rollouts``, ``steps``, ``budget``, ``metric`` and ``value``, exact on the
-        held-out prompts.
+        Columns ``world``, ``prompts``, ``rollouts``, ``steps``, ``learning_rate`` (at the recipe's batch), ``budget``,
+        ``metric`` and ``value``, exact on the held-out prompts.
     """
     import pandas as pd
 
-    check_counts(worlds=worlds, budgets=len(budgets), splits=len(splits))
-    seeds = [seed] if isinstance(seed, int) else list(seed)
+    budgets, pairs = whole_numbers("budgets", budgets, 1), _pairs(splits)
+    seeds = [int(each) for each in np.atleast_1d(seed)]
+    check_number("worlds", worlds, 1)
     population = draw_population(settings, worlds, np.random.default_rng([*seeds, 0]))
     recipe = settings.recipe
     parts = []
-    for prompts, rollouts in splits:
+    for (prompts, rollouts), multiple in product(pairs, multiples):
         batch = prompts * rollouts
-        affordable = np.array(sorted({budget for budget in budgets if budget >= batch}))
+        affordable = np.array([budget for budget in budgets if budget >= batch])
         if not affordable.size:
             continue
         steps = affordable // batch
-        rate = recipe.learning_rate * math.sqrt(batch / (recipe.prompts * recipe.rollouts))
+        check_number("multiples of the learning rate", multiple, 0.0)
+        reference = recipe.learning_rate * multiple
+        rate = reference * math.sqrt(batch / (recipe.prompts * recipe.rollouts))
         own = replace(recipe, prompts=prompts, rollouts=rollouts, learning_rate=rate, steps=int(steps[-1]))
         rng = np.random.default_rng([*seeds, prompts, rollouts])
         history = train(population, replace(settings, recipe=own), rng, at=steps.tolist())
@@ -122,6 +134,7 @@ def spend(
                 "prompts": prompts,
                 "rollouts": rollouts,
                 "steps": np.repeat(steps, worlds),
+                "learning_rate": reference,
                 "budget": np.repeat(affordable, worlds),
                 "metric": metric,
                 "value": measure(solved).ravel(),
@@ -131,9 +144,23 @@ def spend(
         raise InputError(
             "no split can make a step",
             found=f"budgets up to {max(budgets):,} rollouts",
-            expected=f"{min(p * g for p, g in splits):,} or more",
+            expected=f"{min(p * g for p, g in pairs):,} or more",
         )
     return pd.concat(parts, ignore_index=True)
+
+
+def _pairs(splits: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Splits as pairs of whole numbers, each once."""
+    try:
+        pairs = dict.fromkeys((index(prompts), index(rollouts)) for prompts, rollouts in splits)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            "splits are no pairs of whole numbers", found=repr(splits), expected="(prompts, rollouts)"
+        ) from error
+    for prompts, rollouts in pairs:
+        check_counts(prompts=prompts, rollouts=rollouts)
+    check_counts(splits=len(pairs))
+    return list(pairs)
 
 
 def plausible_rates(
@@ -151,7 +178,10 @@ def plausible_rates(
         less the larger n. Default: rates are exact.
     rng : numpy.random.Generator
     """
-    rates = np.asarray(pass_rates, dtype=float)
+    try:
+        rates = np.asarray(pass_rates, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError("pass_rates are no numbers", found=repr(pass_rates)[:60]) from error
     if rates.ndim != 1 or not rates.size:
         raise InputError(
             "pass_rates is empty or no list", found=f"shape {rates.shape}", expected="one per prompt"
@@ -165,7 +195,7 @@ def plausible_rates(
                 found=f"{int((rates == 0).sum())} of {rates.size} prompts",
                 fix="say how many rollouts per prompt are behind them (samples)",
             )
-        return tuple(rates.tolist())
+        return tuple(np.maximum(rates, _LEAST_RATE).tolist())
     counts = np.asarray(samples, dtype=float)
     if counts.ndim > 1 or counts.size not in (1, rates.size):
         raise InputError("samples do not fit pass_rates", found=counts.size, expected=f"one, or {rates.size}")
@@ -186,12 +216,12 @@ def best_split(
     seed: int = 0,
     settings: Settings | None = None,
     splits: Sequence[tuple[int, int]] | None = None,
+    multiples: Sequence[float] = MULTIPLES,
 ) -> pd.DataFrame:
-    """Best split of each budget on prompts of your own difficulty.
+    """Best split of each budget on prompts of your own difficulty, each trained with the learning rate that suits it.
 
-    Simulated: which split wins depends on how far training is from where held-out prompts stop gaining, and that on the
-    learning rate. The intervals hold over simulated worlds; they do not say how much yours is like them. A budget of
-    2^18 rollouts takes about half a minute, in proportion to the largest budget.
+    The intervals hold over simulated worlds; they do not say how much yours is like them. The time is in proportion to
+    the largest budget: 2^16 rollouts take about half a minute.
 
     Parameters
     ----------
@@ -208,6 +238,8 @@ def best_split(
         Its `prompts.pass_rates` are replaced. Default: `budget_settings`.
     splits : sequence of tuple, optional
         Prompts per batch and rollouts per prompt to choose from. Default: `SPLITS`.
+    multiples : sequence of float
+        Of the settings' learning rate, to choose from.
 
     Returns
     -------
@@ -216,8 +248,9 @@ def best_split(
     """
     check_choice("metric", metric, tuple(METRICS))
     check_number("worlds", worlds, 2)
-    rates = plausible_rates(pass_rates, samples, np.random.default_rng([seed, 1]))
-    base = budget_settings(rates) if settings is None else settings
-    own = replace(base, prompts=replace(base.prompts, pass_rates=rates))
-    table = spend(own, SPLITS if splits is None else splits, budgets, worlds, seed)
+    check_number("seed", seed, 0)
+    plausible = plausible_rates(pass_rates, samples, np.random.default_rng([seed, 1]))
+    base = budget_settings(plausible) if settings is None else settings
+    own = replace(base, prompts=replace(base.prompts, pass_rates=plausible))
+    table = spend(own, SPLITS if splits is None else splits, budgets, worlds, seed, multiples=multiples)
     return frontier(table, metric, seed=seed)[list(CHOICE)]

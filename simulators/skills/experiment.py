@@ -13,17 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from forecast.errors import InputError
 from forecast.runs.table import UNITS, ComputeAxis, Floor, Metric, Runs
 from simulators.files import spec
-from simulators.ranges import check_choice, check_counts
+from simulators.ranges import check_choice, check_counts, check_number
 from simulators.skills.acceptance import rates
 from simulators.skills.context import room
 from simulators.skills.metrics import best_of_n, majority, pass_at_k, worst_of_k
 from simulators.skills.population import STRATA, Population, draw_population
-from simulators.skills.settings import Costs, Recipe, Settings
-from simulators.skills.standing import ceiling
+from simulators.skills.settings import MOST_RATE, Costs, Recipe, Settings
+from simulators.skills.standing import approaches_ceiling, ceiling
 from simulators.skills.training import History, train
 from simulators.truth import numbered
 
 SPACINGS = ("even", "log")
+MOST_SAMPLES = 10**6
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class SkillsWorld:
         The evaluations as a user would have them, of the whole held-out set and of its classes.
     truth : pandas.DataFrame
         One row per run: ``run, recipe, seed``; exact pass rates ``floor`` (before training), ``highest`` and
-        ``last``; ``ceiling``, the limit as every skill is learned (see `simulators.skills.standing.ceiling`);
-        ``last_proxy``, what the verifier says of the last policy; then the recipe's settings.
+        ``last``; ``ceiling``, the pass rate with every skill learned, and ``ceiling_is``: ``limit`` where training
+        approaches it, ``bound`` elsewhere (see `simulators.skills.standing.approaches_ceiling`); ``last_proxy``, what the verifier says of the last policy; then the recipe's settings.
     curves : pandas.DataFrame
         One row per run and evaluation, before training included: ``run, step``, compute in all units, then exact
         values of the held-out set: ``pass_rate``, ``proxy_pass_rate`` (what the verifier accepts), ``pass_at_4``, ``worst_of_4``,
@@ -62,12 +63,21 @@ class SkillsWorld:
         return spec(self.runs, strata=True)
 
     def curve(self, run: str, compute: ArrayLike) -> NDArray[np.float64]:
-        """Exact pass rate of one run at `compute` (unit of the run table), linear in log-compute between evaluations."""
-        rows = self.curves[(self.curves["run"] == run) & (self.curves["step"] > 0)]
+        """Exact pass rate of one run at `compute` (unit of the run table), linear between evaluations.
+
+        Raises
+        ------
+        InputError
+            If there is no such run, or it did not go that far.
+        """
+        rows = self.curves[self.curves["run"] == run]
         if rows.empty:
             raise InputError("no such run in this world", found=run, expected=" | ".join(self.truth["run"]))
-        unit = _COLUMNS[self.runs.compute.unit]
-        return np.interp(np.log(compute), np.log(rows[unit]), rows["pass_rate"])
+        known = rows[_COLUMNS[self.runs.compute.unit]]
+        wanted = np.asarray(compute, dtype=float)
+        if not np.all((wanted >= 0) & (wanted <= known.iloc[-1])):
+            raise InputError("the run did not go there", found=compute, expected=f"0 to {known.iloc[-1]:g}")
+        return np.interp(wanted, known, rows["pass_rate"])
 
 
 _COLUMNS = {unit: unit for unit in UNITS} | {"steps": "step"}
@@ -89,7 +99,7 @@ def draw_recipes(base: Recipe, count: int, rng: np.random.Generator) -> dict[str
         stale = bool(rng.random() < 0.5)
         recipes[numbered("recipe", i, count)] = replace(
             base,
-            learning_rate=float(base.learning_rate * 2 ** rng.uniform(-1, 1)),
+            learning_rate=min(float(base.learning_rate * 2 ** rng.uniform(-1, 1)), MOST_RATE),
             rollouts=max(2, round(base.rollouts * float(rng.choice([0.5, 1.0, 2.0])))),
             advantage=str(rng.choice(["grpo", "batch", "unnormalised"])),
             staleness=8 if stale else 0,
@@ -122,8 +132,9 @@ def draw_experiment(
         Runs named ``RECIPE_s0`` and so on.
     """
     check_counts(seeds=seeds)
-    population = draw_population(settings, 1, rng).repeat(seeds)
-    return train_all(population, settings, recipes, rng, **measured)
+    of_population, of_training = rng.spawn(2)
+    population = draw_population(settings, 1, of_population).repeat(seeds)
+    return train_all(population, settings, recipes, of_training, **measured)
 
 
 def train_all(
@@ -165,26 +176,26 @@ def train_all(
     SkillsWorld
         Runs named ``RECIPE_s0`` and so on, one per world of the population.
     """
-    check_counts(recipes=len(recipes), points=points, samples=samples)
+    check_counts(recipes=len(recipes), points=points)
+    check_number("samples per prompt", samples, 1, MOST_SAMPLES)
     check_choice("spacing of evaluations", spacing, SPACINGS)
     check_choice("compute unit", unit, UNITS)
-    # One generator per recipe: leaving one out changes no other.
-    streams = dict(zip(recipes, rng.spawn(len(recipes)), strict=True))
+    root = int(rng.integers(2**63))
     limit = ceiling(population.held_out, room(settings.context, settings.prompts.steps))
     right = rates(settings.verifier, population)[0]
     truth, curves, tables, floors, logs = [], [], [], {}, {}
     for name, recipe in recipes.items():
-        steps = recipe.steps
-        spaced = np.geomspace(1, steps, points) if spacing == "log" else np.linspace(0, steps, points + 1)[1:]
-        at = sorted({max(1, round(step)) for step in spaced})
+        # From the name: other recipes, and their order, change nothing.
+        stream = np.random.default_rng([root, *name.encode()])
+        at = _evaluated(recipe.steps, points, spacing)
         report = None if progress is None else _named(progress, name)
-        history = train(population, replace(settings, recipe=recipe), streams[name], at, report)
+        history = train(population, replace(settings, recipe=recipe), stream, at, report)
         for world in range(population.worlds):
             run = f"{name}_{numbered('s', world, population.worlds - 1)}"
             labels: dict[str, Any] = {"run": run, "recipe": name, "seed": world}
             stratum = population.held_out.stratum[world]
             exact = _exact(history, world, stratum, right, settings.costs)
-            records = _measured(history, world, stratum, right, exact, labels, samples, streams[name])
+            records = _measured(history, world, stratum, right, exact, labels, samples, stream)
             logs[run] = records
             floors[run], table = _evaluations(records, unit)
             tables.append(table)
@@ -196,6 +207,9 @@ def train_all(
                     "highest": exact["pass_rate"].max(),
                     "last": exact["pass_rate"].iloc[-1],
                     "ceiling": limit[world],
+                    "ceiling_is": "limit"
+                    if approaches_ceiling(replace(settings, recipe=recipe))
+                    else "bound",
                     "last_proxy": exact["proxy_pass_rate"].iloc[-1],
                     **vars(recipe),
                 }
@@ -212,6 +226,13 @@ def train_all(
         recipes=dict(recipes),
         _logs=logs,
     )
+
+
+def _evaluated(steps: int, points: int, spacing: str) -> list[int]:
+    """Steps after which to evaluate: whole numbers, each once."""
+    count = min(points, steps)
+    spaced = np.geomspace(1, steps, count) if spacing == "log" else np.linspace(0, steps, count + 1)[1:]
+    return sorted({max(1, round(step)) for step in spaced})
 
 
 def _evaluations(records: Sequence[Mapping[str, Any]], unit: str) -> tuple[Floor, pd.DataFrame]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forecast.errors import InputError
-from simulators.skills.population import Array, Whole
+from simulators.skills.population import Array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +26,7 @@ CHOICE = (
     "prompts",
     "rollouts",
     "steps",
+    "learning_rate",
     "value",
     "value_low",
     "value_high",
@@ -93,13 +94,14 @@ def frontier(
     Returns
     -------
     pandas.DataFrame
-        ``budget``, ``metric``; ``prompts``, ``rollouts``, ``steps`` of the best split; ``value``, ``value_low``,
+        ``budget``, ``metric``; ``prompts``, ``rollouts``, ``steps``, ``learning_rate`` of the best split; ``value``, ``value_low``,
         ``value_high``, and ``value_in_sample`` measured where it was chosen; ``log2_rollouts`` with ``_low`` and
         ``_high``; ``gain`` over the best split with `reference` rollouts (NaN if there is none), and ``gain_stopped`` if
         both may stop at any smaller budget, with ``_low`` and ``_high``;
         ``probability`` that G is the best and ``candidates``, all with 5 % or more; ``loss_half`` and ``loss_double``
-        in-sample when G is half or double with the same prompts (NaN if not tried); ``verdict``: decided if
-        `probability` is .9 or more. Intervals are 90 %: Student's t over worlds, for `log2_rollouts` over resamples.
+        in-sample when G is half or double with the same prompts (NaN if not tried); ``verdict``: ``not decided`` if
+        `probability` is below .9, else whether the best split lies at an edge of those tried, where others beyond may be
+        better. Intervals are 90 %: Student's t over worlds, for `log2_rollouts` over resamples.
     """
     import pandas as pd
 
@@ -108,7 +110,7 @@ def frontier(
     seen_reference: list[Array] = []
     for budget, splits, value, means in _resampled(table, metric, resamples, seed):
         best = int(np.argmax(value.mean(axis=1)))
-        prompts, rollouts = (int(number) for number in splits[best])
+        prompts, rollouts = (int(number) for number in splits[best, :2])
         seen.append(value)
         seen_reference.append(value[splits[:, 1] == reference])
         honest = _elsewhere(value)
@@ -124,6 +126,7 @@ def frontier(
                 "prompts": prompts,
                 "rollouts": rollouts,
                 "steps": budget // (prompts * rollouts),
+                "learning_rate": float(splits[best, 2]),
                 **_with_interval("value", honest),
                 "value_in_sample": float(value[best].mean()),
                 "log2_rollouts": float(np.log2(rollouts)),
@@ -133,9 +136,9 @@ def frontier(
                 **_with_interval("gain_stopped", gain_stopped),
                 "probability": probability,
                 "candidates": ", ".join(str(g) for g, p in chance.items() if p >= 0.05),
-                "loss_half": _loss(splits, value, best, _find(splits, prompts, rollouts / 2)),
-                "loss_double": _loss(splits, value, best, _find(splits, prompts, rollouts * 2)),
-                "verdict": "decided" if probability >= DECIDED else "not decided",
+                "loss_half": _loss(splits, value, prompts, rollouts / 2),
+                "loss_double": _loss(splits, value, prompts, rollouts * 2),
+                "verdict": _verdict(splits, best, probability),
             }
         )
     return pd.DataFrame(rows)
@@ -205,13 +208,15 @@ def fit_frontier(table: pd.DataFrame, metric: str, *, resamples: int = 300, seed
 
 def _resampled(
     table: pd.DataFrame, metric: str, resamples: int, seed: int
-) -> Iterator[tuple[int, Whole, Array, Array]]:
-    """Of every budget: splits [S, 2], values [S, W], and means over resampled worlds [resamples, S].
+) -> Iterator[tuple[int, Array, Array, Array]]:
+    """Of every budget: splits [S, 3] with their learning rates, values [S, W], means over resampled worlds [resamples, S].
 
     The same resamples serve all budgets: what happens along the budgets happens in one set of worlds.
     """
     own = table[table["metric"] == metric]
-    wide = own.pivot(index=["budget", "prompts", "rollouts"], columns="world", values="value")
+    wide = own.pivot(
+        index=["budget", "prompts", "rollouts", "learning_rate"], columns="world", values="value"
+    )
     worlds = wide.shape[1]
     if worlds < 2:
         raise InputError("too few worlds to choose in some and measure in others", found=worlds, expected="2")
@@ -220,7 +225,7 @@ def _resampled(
     keys, values = np.array(wide.index.to_list()), wide.to_numpy(dtype=float)
     for budget in np.unique(keys[:, 0]).tolist():
         here = keys[:, 0] == budget
-        yield budget, keys[here, 1:], values[here], weights @ values[here].T
+        yield int(budget), keys[here, 1:], values[here], weights @ values[here].T
 
 
 def _elsewhere(value: Array) -> Array:
@@ -231,21 +236,35 @@ def _elsewhere(value: Array) -> Array:
     return value[chosen, np.arange(value.shape[1])]
 
 
-def _find(splits: Whole, prompts: int, rollouts: float) -> int | None:
-    at = np.flatnonzero((splits[:, 0] == prompts) & (splits[:, 1] == rollouts))
-    return int(at[0]) if at.size else None
+def _verdict(splits: Array, best: int, probability: float) -> str:
+    """Whether G is decided, and whether the best split lies inside of what was tried."""
+    if probability < DECIDED:
+        return "not decided"
+    names = ("P", "G", "learning rate")
+    tried = [np.unique(splits[:, k]) for k in range(len(names))]
+    edges = [
+        name
+        for k, name in enumerate(names)
+        if tried[k].size > 1 and splits[best, k] in (tried[k][0], tried[k][-1])
+    ]
+    return f"at the edge of what was tried: {', '.join(edges)}" if edges else "decided"
 
 
-def _loss(splits: Whole, value: Array, best: int, other: int | None) -> float:
-    return float("nan") if other is None else float((value[best] - value[other]).mean())
+def _loss(splits: Array, value: Array, prompts: int, rollouts: float) -> float:
+    """What the best split gains over the best with these prompts and rollouts; NaN where there is none."""
+    means = value.mean(axis=1)
+    others = means[(splits[:, 0] == prompts) & (splits[:, 1] == rollouts)]
+    return float(means.max() - others.max()) if others.size else float("nan")
 
 
-def _chances(rollouts: Whole, means: Array) -> dict[int, float]:
+def _chances(rollouts: Array, means: Array) -> dict[int, float]:
     """Share of resamples in which each G is the best; ties share."""
     groups = np.unique(rollouts)
     of_group = np.stack([means[:, rollouts == group].max(axis=1) for group in groups])
     first = of_group >= of_group.max(axis=0) - _TIE
-    return dict(zip(groups.tolist(), (first / first.sum(axis=0)).mean(axis=1).tolist(), strict=True))
+    return dict(
+        zip(groups.astype(int).tolist(), (first / first.sum(axis=0)).mean(axis=1).tolist(), strict=True)
+    )
 
 
 def _with_interval(name: str, value: Array) -> dict[str, float]:

@@ -34,7 +34,8 @@ class Behaviour:
     @property
     def honest(self) -> Array:
         """Probability [W, P] of an honest attempt."""
-        return 1 - self.exploiting.sum(axis=0)
+        # Rounding may take a sum of many above 1.
+        return np.maximum(1 - self.exploiting.sum(axis=0), 0.0)
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def best_of_n(rate: Array, accepted: Array, true_positive: float, n: int) -> Arr
     n : int
     """
     none = (1 - accepted) ** n
-    chosen = rate * true_positive / np.maximum(accepted, 1e-300)
-    otherwise = rate * (1 - true_positive) / np.maximum(1 - accepted, 1e-300)
+    chosen = np.minimum(rate * true_positive / np.maximum(accepted, 1e-300), 1.0)
+    otherwise = np.minimum(rate * (1 - true_positive) / np.maximum(1 - accepted, 1e-300), 1.0)
     return ((1 - none) * chosen + none * otherwise).mean(axis=-1)
 
 

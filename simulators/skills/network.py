@@ -84,7 +84,7 @@ def step_probability(x: Array, top: Array) -> StepProbability:
     """Probabilities of steps with logits `x` that pass at most with probability `top`."""
     odds = np.exp(np.minimum(x, ALWAYS))
     miss = 1 / (1 + odds)
-    hit = odds * miss
+    hit = odds / (1 + odds)
     failing = 1 - top
     failing += top * miss
     passing = top * hit

@@ -41,7 +41,7 @@ def override(settings: Any, texts: Mapping[str, str]) -> Any:
             raise InputError("no such setting", found=head, expected=" | ".join(hints))
         if dot:
             groups.setdefault(head, {})[rest] = text
-        elif _group(hints[head]) is not None and text != "none":
+        elif _group(hints[head]) is not None and not (text == "none" and _optional(hints[head])):
             inside = " | ".join(field.name for field in fields(_group(hints[head])))
             raise InputError("names a group of settings", where=head, found=text, expected=f"{head}.{inside}")
         else:
@@ -50,6 +50,8 @@ def override(settings: Any, texts: Mapping[str, str]) -> Any:
         group = _group(hints[head])
         if group is None:
             raise InputError("has no settings of its own", where=head, found=", ".join(inner))
+        if head in changes:
+            raise InputError("is unset and set", where=head, found=", ".join(inner), fix="keep one of them")
         # An optional group that is not there yet starts from its defaults.
         changes[head] = override(getattr(settings, head) or group(), inner)
     # All at once: some are checked together.
@@ -62,10 +64,14 @@ def _group(hint: Any) -> Any:
     return next((kind for kind in kinds if is_dataclass(kind)), None)
 
 
+def _optional(hint: Any) -> bool:
+    return type(None) in get_args(hint)
+
+
 def _value(name: str, text: str, hint: Any) -> Any:
     several = "tuple" in str(hint)
     value: Any = text
-    if text == "none":
+    if text == "none" and _optional(hint):
         value = None
     elif several:
         value = tuple(part for part in text.split(",") if part)

@@ -154,25 +154,26 @@ def draw_population(settings: Settings, worlds: int, rng: np.random.Generator) -
     """
     check_counts(worlds=worlds)
     law, verifier = settings.prompts, settings.verifier
-    skill_logit = rng.normal(0.0, law.skill_sd, (worlds, law.skills))
+    # A generator for each quantity: what one setting draws leaves the rest of the world as it was.
+    of_skills, of_gates, of_coupling, of_errors, of_train, of_held_out = rng.spawn(6)
+    skill_logit = of_skills.normal(0.0, law.skill_sd, (worlds, law.skills))
     if law.gate_share > 0:
         low, high = np.log(law.gate_rate)
-        rate = np.exp(rng.uniform(low, high, (worlds, law.gates)))
+        rate = np.exp(of_gates.uniform(low, high, (worlds, law.gates)))
         passed = rate / (1 - law.slip)
         skill_logit = np.hstack([skill_logit, np.log(passed / (1 - passed))])
     size = settings.policy.rank or skill_logit.shape[1]
     coupling = None
     if settings.policy.rank is not None:
-        coupling = rng.normal(0.0, size**-0.5, (worlds, skill_logit.shape[1], size))
-    train, held_out = (
-        _draw_prompts(settings, skill_logit, size, count, rng) for count in (law.train, law.held_out)
-    )
+        coupling = of_coupling.normal(0.0, size**-0.5, (worlds, skill_logit.shape[1], size))
+    train = _draw_prompts(settings, skill_logit, size, law.train, of_train)
+    held_out = _draw_prompts(settings, skill_logit, size, law.held_out, of_held_out)
     held_out = replace(held_out, wrong_reference=np.zeros_like(held_out.wrong_reference))
     error = None
     if (model := verifier.reward_model) is not None:
         shape = (worlds, verifier.exploits)
-        common = rng.normal(0.0, np.sqrt(model.shared), shape)
-        own = rng.normal(0.0, np.sqrt(1 - model.shared), (model.members, *shape))
+        common = of_errors.normal(0.0, np.sqrt(model.shared), shape)
+        own = of_errors.normal(0.0, np.sqrt(1 - model.shared), (model.members, *shape))
         error = model.error_sd * (common + own)
     return Population(skill_logit, coupling, train, held_out, error)
 
@@ -189,13 +190,27 @@ def _draw_prompts(
     law = settings.prompts
     worlds, skills = skill_logit.shape
     shape = (worlds, count)
-    chain = np.minimum(1 + rng.poisson(law.chain_mean - 1, shape), law.chain_longest)
+    names = (
+        "chain",
+        "skill",
+        "prompt",
+        "step",
+        "far",
+        "gated",
+        "gate",
+        "flipped",
+        "exploit",
+        "features",
+        "unsolvable",
+    )
+    draw = dict(zip(names, rng.spawn(len(names)), strict=True))
+    chain = np.minimum(1 + draw["chain"].poisson(law.chain_mean - 1, shape), law.chain_longest)
     frequency = np.arange(1, law.skills + 1, dtype=float) ** -law.skill_decay
-    skill = rng.choice(law.skills, (law.steps, *shape), p=frequency / frequency.sum())
-    prompt = rng.normal(law.difficulty, law.difficulty_sd, shape)
-    step = rng.normal(0.0, law.step_sd, (law.steps, *shape))
-    far = rng.random(shape) < law.gap_share
-    gated = rng.random(shape) < law.gate_share
+    skill = draw["skill"].choice(law.skills, (law.steps, *shape), p=frequency / frequency.sum())
+    prompt = draw["prompt"].normal(law.difficulty, law.difficulty_sd, shape)
+    step = draw["step"].normal(0.0, law.step_sd, (law.steps, *shape))
+    far = draw["far"].random(shape) < law.gap_share
+    gated = draw["gated"].random(shape) < law.gate_share
     number = np.arange(law.steps)[:, None, None]
     top = np.where(number < chain, 1 - law.slip, 1.0)
 
@@ -206,25 +221,27 @@ def _draw_prompts(
         difficulty=np.where(number < chain, step, -ALWAYS),
         top=top,
         length=chain,
-        wrong_reference=rng.random(shape) < settings.verifier.wrong_reference,
-        exploit_logit=rng.normal(0.0, settings.verifier.exploit_sd, shape),
-        features=rng.normal(0.0, size**-0.5, (*shape, size)) if settings.policy.features > 0 else None,
+        wrong_reference=draw["flipped"].random(shape) < settings.verifier.wrong_reference,
+        exploit_logit=draw["exploit"].normal(0.0, settings.verifier.exploit_sd, shape),
+        features=draw["features"].normal(0.0, size**-0.5, (*shape, size))
+        if settings.policy.features > 0
+        else None,
         stratum=np.zeros(shape, dtype=np.int64),
     )
     if law.pass_rates is None:
         prompt = prompt + law.gap * far
     else:
-        prompt = _matching(rng.choice(law.pass_rates, shape), skill_logit, chained)
+        prompt = _matching(draw["prompt"].choice(law.pass_rates, shape), skill_logit, chained)
         far = np.zeros_like(far)
     difficulty = np.where(number < chain, chained.difficulty + prompt, -ALWAYS)
 
     if law.gate_share > 0:
         here = (number == chain) & gated
-        gate = law.skills + rng.integers(0, law.gates, shape) + first
+        gate = law.skills + draw["gate"].integers(0, law.gates, shape) + first
         chained.skill[:] = np.where(here, gate, chained.skill)
         difficulty = np.where(here, 0.0, difficulty)
         top[here] = 1 - law.slip
-    top[0, rng.random(shape) < law.unsolvable] = 0.0
+    top[0, draw["unsolvable"].random(shape) < law.unsolvable] = 0.0
     drawn = replace(chained, difficulty=difficulty, length=chain + gated)
     return replace(drawn, stratum=_strata(pass_rates(skill_logit, drawn), far, gated))
 

@@ -57,7 +57,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "reward-model": Preset(
         Settings(
-            verifier=Verifier(exploits=16, exploit_logit=-6.5, reward_model=RewardModel()),
+            verifier=Verifier(exploits=24, exploit_logit=-6.5, reward_model=RewardModel()),
             recipe=Recipe(steps=4_000, exploit_rate=1.0),
         ),
         "a learned reward model whose errors the policy finds: over-optimisation",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from forecast.errors import InputError
 from simulators.ranges import Range, check_choice, check_number, check_range
@@ -15,6 +16,7 @@ FILTERS = ("keep", "drop", "refill")
 CREDITS = ("outcome", "process")
 OPTIMISERS = ("sgd", "adam")
 AGGREGATES = ("mean", "worst")
+MOST_RATE = 1e9
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ class RewardModel:
     members: int = 1
     aggregate: str = "mean"
     separation: float = 3.0
-    error_sd: float = 2.0
+    error_sd: float = 2.5
     shared: float = 0.3
 
     def __post_init__(self) -> None:
@@ -325,9 +327,9 @@ class Recipe:
         check_choice("optimiser", self.optimiser, OPTIMISERS)
         check_number("ratio_cap", self.ratio_cap, 1.0, 1e6)
         check_number("kl", self.kl, 0.0, 1e6)
-        check_number("learning_rate", self.learning_rate, 0.0, 1e9)
+        check_number("learning_rate", self.learning_rate, 0.0, MOST_RATE)
         if self.exploit_rate is not None:
-            check_number("exploit_rate", self.exploit_rate, 0.0, 1e9)
+            check_number("exploit_rate", self.exploit_rate, 0.0, MOST_RATE)
         if self.retire_above is not None:
             check_number("retire_above", self.retire_above, 0.0, 1.0)
         if self.rollouts == 1 and self.advantage != "reinforce":
@@ -378,7 +380,7 @@ class Settings:
 
 
 def _whole(what: str, value: int, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= value <= high:
         raise InputError(
             f"{what} is out of range", found=value, expected=f"a whole number, {low} to {high:,}"
         )

@@ -56,9 +56,10 @@ def stand(behaviour: Behaviour, prompts: PromptSet, acceptance: Acceptance, room
     solved = honest * reached[-1] * room.fits[prompts.length]
     cut = (room.fits[:-1] - room.fits[1:])[:, None, None]
     truncated = honest * (before * cut * within).sum(axis=0)
-    exploited = behaviour.exploiting.sum(axis=0)
+    exploited = 1 - honest
     accepted = solved * acceptance.right + (honest - solved - truncated).clip(0.0) * acceptance.wrong
     accepted += (behaviour.exploiting * acceptance.exploit[:, :, None]).sum(axis=0)
+    accepted = np.minimum(accepted, 1.0)
     tried = before * room.fits[1:, None, None] * within
     each = -(_p_log_p(steps.passing) + _p_log_p(steps.failing))
     entropy = (tried * each).sum(axis=0) / np.maximum(tried.sum(axis=0), 1e-300)
@@ -82,8 +83,10 @@ def approaches_ceiling(settings: Settings) -> bool:
     policy, verifier = settings.policy, settings.verifier
     free = policy.rank is None and not (policy.features or policy.curvature or policy.memory)
     honest = verifier.exploits == 0 and verifier.wrong_reference == 0
-    informative = verifier.reward_model is not None or verifier.true_positive > verifier.false_positive
-    return free and honest and informative and settings.recipe.kl == 0
+    model = verifier.reward_model
+    informative = verifier.true_positive > verifier.false_positive if model is None else model.separation > 0
+    trained = settings.recipe.learning_rate > 0 and settings.recipe.kl == 0
+    return free and honest and informative and trained
 
 
 def _p_log_p(p: Array) -> Array:

@@ -89,8 +89,8 @@ def test_your_own_prompts_take_the_place_of_easy_and_hard(tmp_path: Path, monkey
         catch_exceptions=False,
     )
     assert done.exit_code == 0
-    assert set(pd.read_parquet(tmp_path / "out" / "allocation.parquet")["set"]) == {"mine"}
+    assert set(pd.read_parquet(tmp_path / "out" / "allocation.parquet")["set"]) == {"own"}
     text = (tmp_path / "out" / "allocation.md").read_text()
     assert f"--pass-rates {path}" in text
-    assert "| mine | mean | 2^8 |" in text
+    assert "| own | mean | 2^8 |" in text
     assert (tmp_path / "out" / "allocation.png").stat().st_size > 10_000

@@ -31,7 +31,8 @@ def table(
     for (budget, prompts, rollouts), level in quality.items():
         for k, value in enumerate(level + world + noise * rng.standard_normal(worlds)):
             rows.append((k, prompts, rollouts, budget // (prompts * rollouts), budget, "mean", value))
-    return pd.DataFrame(rows, columns=["world", "prompts", "rollouts", "steps", "budget", "metric", "value"])
+    columns = ["world", "prompts", "rollouts", "steps", "budget", "metric", "value"]
+    return pd.DataFrame(rows, columns=columns).assign(learning_rate=0.03)
 
 
 def test_no_split_spends_more_than_its_budget_nor_leaves_a_step_unpaid():
@@ -73,7 +74,7 @@ def test_budgets_that_buy_no_step_are_refused():
 
 
 def test_the_planted_best_split_is_found_with_its_gain():
-    levels = {(8, 2): 0.4, (8, 8): 0.5, (8, 16): 0.6, (8, 32): 0.5, (32, 8): 0.55}
+    levels = {(4, 16): 0.3, (8, 2): 0.4, (8, 8): 0.5, (8, 16): 0.6, (8, 32): 0.5, (32, 8): 0.55}
     rows = table({(4096, *split): level for split, level in levels.items()}, noise=0.01, worlds=12)
     best = frontier(rows, "mean").iloc[0]
     assert (best["prompts"], best["rollouts"], best["steps"]) == (8, 16, 32)
@@ -83,6 +84,16 @@ def test_the_planted_best_split_is_found_with_its_gain():
     assert best["gain_low"] < 0.05 < best["gain_high"]
     assert best["loss_half"] == pytest.approx(0.1, abs=0.02)
     assert best["loss_double"] == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_best_split_at_the_edge_is_called_so():
+    levels = {(8, 2): 0.6, (8, 8): 0.5, (32, 2): 0.5, (32, 8): 0.4}
+    rows = table({(4096, *split): level for split, level in levels.items()}, noise=0.01, worlds=12)
+    assert frontier(rows, "mean").iloc[0]["verdict"] == "at the edge of what was tried: P, G"
+    quicker = rows.assign(learning_rate=0.1, value=rows["value"] + 0.2)
+    both = frontier(pd.concat([rows, quicker]), "mean").iloc[0]
+    assert both["verdict"] == "at the edge of what was tried: P, G, learning rate"
+    assert both["learning_rate"] == 0.1
 
 
 def test_stopping_early_takes_back_what_is_lost_by_going_on():
@@ -205,16 +216,54 @@ def test_equals_are_not_decided_between():
         ([0.2, 0.0], {}, "found 1 of 2 prompts. Say how many rollouts"),
         ([0.2], {"metric": "best"}, "unknown metric"),
         ([0.2], {"worlds": 1}, "worlds is out of range, found 1, expected 2 or more"),
+        ([0.2], {"budgets": [100.5]}, "budgets are no whole numbers"),
+        ([0.2], {"budgets": [float("nan")]}, "budgets are no whole numbers"),
+        ([0.2], {"budgets": 256}, "budgets are no whole numbers"),
+        ([0.2], {"budgets": [0]}, "budgets are out of range"),
+        ([0.2], {"budgets": [3]}, "no split can make a step"),
+        ([0.2], {"splits": [(0, 2)]}, "at least one of its prompts"),
+        ([0.2], {"splits": [(4, 2.5)]}, "splits are no pairs of whole numbers"),
+        ([0.2], {"splits": []}, "at least one of its splits"),
+        ([0.2], {"multiples": [float("inf")]}, "multiples of the learning rate is out of range"),
+        ([0.2], {"seed": -1}, "seed is out of range"),
+        (["a"], {}, "pass_rates are no numbers"),
     ],
 )
 def test_what_cannot_be_split_is_refused(rates, options, message):
     with pytest.raises(InputError, match=message):
-        best_split(rates, [256], splits=SPLITS, **options)
+        best_split(rates, **({"budgets": [256], "splits": SPLITS} | options))
+
+
+def test_any_kind_of_sequence_will_do():
+    options = {"settings": small(), "worlds": 2, "multiples": (1.0,)}
+    expected = best_split([0.2, 0.5], [256, 64], splits=SPLITS, **options)
+    for budgets, splits, seed in (
+        (np.array([256, 64]), np.array(SPLITS), np.int64(0)),
+        (iter([64, 256, 256]), [*SPLITS, SPLITS[0]], 0),
+    ):
+        pd.testing.assert_frame_equal(
+            best_split(np.array([0.2, 0.5]), budgets, splits=splits, seed=seed, **options), expected
+        )
+
+
+def test_the_learning_rate_is_chosen_too():
+    slow, own, quick = 0.01, 1.0, 3.0
+    found = best_split(
+        [0.2, 0.5], [256], splits=SPLITS, settings=small(), worlds=3, multiples=(slow, own, quick)
+    )
+    alone = [
+        best_split([0.2, 0.5], [256], splits=SPLITS, settings=small(), worlds=3, multiples=(rate,)).iloc[0]
+        for rate in (slow, own, quick)
+    ]
+    best = max(alone, key=lambda line: line["value"])
+    line = found.iloc[0]
+    assert line["learning_rate"] == best["learning_rate"]
+    assert line["value"] == pytest.approx(best["value"], abs=0.02)
 
 
 @pytest.mark.slow
 def test_small_groups_win_while_training_is_short():
     """2^14 rollouts on hard prompts: at equal learning per rollout, more steps are more progress."""
-    found = best_split(HARD, [2**14], splits=((8, 2), (8, 16), (8, 64)), worlds=4).iloc[0]
+    found = best_split(HARD, [2**14], splits=((8, 2), (8, 16), (8, 64)), worlds=4, multiples=(1.0,)).iloc[0]
     assert found["rollouts"] == 2
-    assert found["verdict"] == "decided"
+    assert found["verdict"] == "at the edge of what was tried: G"

@@ -111,10 +111,14 @@ def test_the_curve_of_a_run_goes_through_its_evaluations() -> None:
     world = draw(unit="rollouts")
     rows = world.curves[(world.curves["run"] == "b_s1") & (world.curves["step"] > 0)]
     assert np.allclose(world.curve("b_s1", rows["rollouts"]), rows["pass_rate"])
-    between = np.sqrt(rows["rollouts"].iloc[0] * rows["rollouts"].iloc[1])
+    between = rows["rollouts"].iloc[:2].mean()
     assert world.curve("b_s1", [between])[0] == pytest.approx(rows["pass_rate"].iloc[:2].mean())
+    assert world.curve("b_s1", [0.0])[0] == pytest.approx(world.truth["floor"].iloc[0])
     with pytest.raises(InputError, match="no such run"):
         world.curve("c", [1.0])
+    for beyond in (-1.0, 1e9, np.nan):
+        with pytest.raises(InputError, match="did not go there"):
+            world.curve("b_s1", [beyond])
 
 
 def test_progress_comes_step_by_step() -> None:

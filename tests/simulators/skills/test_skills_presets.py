@@ -118,12 +118,12 @@ def test_worst_case_ensembles_prevent_over_optimisation() -> None:
     for members, aggregate in ((1, "mean"), (4, "worst")):
         changed = replace(model, members=members, aggregate=aggregate)
         settings = replace(base, verifier=replace(base.verifier, reward_model=changed))
-        _, solved, proxy = curves(replace(settings, recipe=replace(settings.recipe, steps=2000)), worlds=6)
+        _, solved, proxy = curves(replace(settings, recipe=replace(settings.recipe, steps=2000)), worlds=8)
         fallen[aggregate] = solved[:, -1] < 0.5 * solved.max(axis=1)
         # Over-optimised is what the reward model goes on liking.
         assert (proxy[fallen[aggregate], -1] > 0.6).all()
-    assert fallen["mean"].mean() >= 0.5
-    assert fallen["worst"].mean() <= 0.2
+    assert fallen["mean"].mean() >= 0.8
+    assert fallen["worst"].mean() <= 0.4
 
 
 def test_every_preset_has_a_line_about_it_and_unknown_ones_are_refused() -> None:
