@@ -1,7 +1,7 @@
 """How is a budget of rollouts best split into prompts, rollouts per prompt and steps? (IsoCompute's question.)
 
-``rlforecast study allocation``: every split is trained on the same simulated worlds, with easy and with hard prompts,
-and measured at budgets from 2^12 to 2^20 rollouts, by mean pass rate, best and worst of four.
+``rlforecast study allocation``: every split is trained on the same simulated worlds, with easy and with hard prompts and
+with several learning rates, and measured at budgets from 2^12 to 2^20 rollouts, by mean pass rate, best and worst of four.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ BUDGETS = tuple(2**k for k in range(12, 21))
 BLOCK = 16
 """Worlds per task; worlds of one block are trained together."""
 
+LEARNING_RATES = (0.01, 0.03, 0.1)
+"""Of Adam, at 32 prompts x 32 rollouts: which split wins depends on it, so that it is chosen too."""
+
 FIXED = 32
 """Prompts per batch where only G is chosen, as in IsoCompute's main figure."""
 
@@ -41,7 +44,7 @@ REFERENCE = 8
 
 
 def work(task: Task) -> pd.DataFrame:
-    """Train one split on one block of worlds; rows of all budgets and metrics."""
+    """Train one split with one learning rate on one block of worlds; rows of all budgets and metrics."""
     from simulators.skills.allocation import budget_settings, plausible_rates, spend
 
     seed, first = task["seed"], task["first"]
@@ -57,7 +60,7 @@ def tasks(
     worlds: int,
     seed: int,
     *,
-    learning_rate: float = 0.03,
+    learning_rates: Sequence[float] = LEARNING_RATES,
     budgets: Sequence[int] = BUDGETS,
     splits: Sequence[tuple[int, int]] | None = None,
 ) -> list[Task]:
@@ -66,7 +69,7 @@ def tasks(
 
     return [
         Task(
-            f"{name}/{prompts}x{rollouts}/{first:04d}",
+            f"{name}/{prompts}x{rollouts}/{rate:g}/{first:04d}",
             {
                 "set": name,
                 "pass_rates": list(rates),
@@ -76,12 +79,13 @@ def tasks(
                 "first": first,
                 "worlds": min(BLOCK, worlds - first),
                 "budgets": list(budgets),
-                "learning_rate": learning_rate,
+                "learning_rate": rate,
                 "seed": seed,
             },
         )
         for prompts, rollouts in sorted(splits or SPLITS, key=lambda split: split[0] * split[1])
         for name, (rates, samples) in sets.items()
+        for rate in learning_rates
         for first in range(0, worlds, BLOCK)
     ]
 
@@ -154,7 +158,15 @@ def by_metric(summary: pd.DataFrame) -> list[str]:
 
 def _best_table(summary: pd.DataFrame) -> str:
     gain = f"gain over G = {REFERENCE} (90 %)"
-    columns = ["prompts", "metric", "rollouts", "best P x G x steps", "G (90 %)", "probability of G"]
+    columns = [
+        "prompts",
+        "metric",
+        "rollouts",
+        "best P x G x steps",
+        "learning rate",
+        "G (90 %)",
+        "probability of G",
+    ]
     columns += ["value (90 %)", gain, f"{gain}, both may stop", f"best G with P = {FIXED}", "(90 %)"]
     columns += ["probability", gain]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
@@ -168,6 +180,7 @@ def _best_table(summary: pd.DataFrame) -> str:
             row["metric"],
             _power(row["budget"]),
             f"{row['prompts']} x {row['rollouts']} x {row['steps']}",
+            f"{row['learning_rate']:g}",
             *_choice(row),
             _interval(row, "value", ".3f"),
             _interval(row, "gain", "+.3f"),
@@ -228,15 +241,16 @@ def _interval(row: pd.Series, name: str, form: str) -> str:
 
 NOTES = """\
 - P prompts per batch, G rollouts per prompt. Easy prompts have pass rates of .3-.6 before training, hard ones 0-.0625, as
-  in IsoCompute's sweep (arXiv 2603.12151); the learning rate grows with the square root of the batch P x G.
+  in IsoCompute's sweep (arXiv 2603.12151). The learning rate is the one at 32 x 32: it grows with the square root of the
+  batch P x G, and each split counts with the one of those tried that suits it.
 - Values and gains are of splits chosen on all worlds but one and measured on that one, in turn; their intervals are
   Student's t over worlds. Intervals of G and of the frontier hold over resampled worlds.
 - Frontier: log2 G = L / (1 + exp(-k (log10 C - log10 C0))) + b. "Saturates": over the last fourfold of budgets G has stayed
   within half a doubling of a plateau that lies below the largest G tried. Where the best G starts at the smallest one
   tried, L and b are open.
 - These worlds punish noise and too many updates, nothing else. With so many updates that held-out prompts lose again, a
-  larger G pays by making fewer: compare the gain with that where both may stop before the budget is spent. The budget at
-  which G starts to rise moves with the learning rate (`--learning-rate`).
+  larger G pays by making fewer: compare the gain with that where both may stop before the budget is spent. With one
+  learning rate for all (`--learning-rate`), the budget at which G starts to rise moves with it.
 """
 
 
@@ -299,25 +313,29 @@ def read_pass_rates(path: Path) -> tuple[list[float], list[int] | None]:
 )
 @click.option(
     "--learning-rate",
+    "learning_rates",
     type=click.FloatRange(min=1e-6, max=10),
-    default=0.03,
+    multiple=True,
+    default=LEARNING_RATES,
     show_default=True,
-    help="Adam's, at 32 prompts x 32 rollouts.",
+    help="Adam's, at 32 prompts x 32 rollouts; repeatable: each split counts with the one that suits it.",
 )
 @study_options
-def allocation(worlds: int, pass_rates: Path | None, learning_rate: float, where: Where) -> None:
+def allocation(worlds: int, pass_rates: Path | None, learning_rates: tuple[float, ...], where: Where) -> None:
     """How is a budget of rollouts best split into prompts, rollouts per prompt and steps?
 
-    About four minutes on two cores.
+    About ten minutes on two cores.
     """
     from simulators.skills.allocation import EASY, HARD
 
-    check_number("--learning-rate", learning_rate, 0.0)
+    for rate in learning_rates:
+        check_number("--learning-rate", rate, 0.0)
     sets: dict[str, tuple[Sequence[float], Sequence[int] | None]] = {
         "easy": (EASY, None),
         "hard": (HARD, None),
     }
-    options: dict[str, Any] = {"worlds": worlds, "learning-rate": learning_rate}
+    rates = " --learning-rate ".join(f"{rate:g}" for rate in dict.fromkeys(learning_rates))
+    options: dict[str, Any] = {"worlds": worlds, "learning-rate": rates}
     sha256 = None
     if pass_rates is not None:
         # Any file name would have to be escaped for tables and figures.
@@ -332,7 +350,7 @@ def allocation(worlds: int, pass_rates: Path | None, learning_rate: float, where
     conduct(
         NAME,
         work,
-        tasks(sets, worlds, where.seed, learning_rate=learning_rate),
+        tasks(sets, worlds, where.seed, learning_rates=list(dict.fromkeys(learning_rates))),
         report,
         where,
         title="Best split of a budget of rollouts in simulated training",

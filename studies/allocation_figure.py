@@ -96,7 +96,9 @@ def _losses(axes: Axes, own: pd.DataFrame) -> None:
 
     for metric, group in own.groupby("metric", sort=False):
         colour, marker, line = _STYLES[str(metric)]
-        wide = group.pivot(index="rollouts", columns="world", values="value")
+        wide = group.pivot(index=["rollouts", "learning_rate"], columns="world", values="value")
+        # Each G with the learning rate that suits it.
+        wide = wide.loc[wide.mean(axis=1).groupby(level="rollouts").idxmax()].droplevel("learning_rate")
         lost = wide - wide.iloc[int(np.argmax(wide.mean(axis=1)))]
         worlds = lost.shape[1]
         half = t.ppf(0.95, worlds - 1) * lost.std(axis=1, ddof=1) / np.sqrt(worlds)

@@ -59,11 +59,7 @@ def fitted_facts(fit: Fit) -> list[tuple[str, str]]:
             "Vertical axis",
             f"{KIND_NAMES[metric.kind]} on {SPLIT_NAMES[metric.split]}, column “{metric.name}”"
             + scale_text(metric)
-            + (
-                f", {size} per evaluation"
-                if (size := evaluation_size(metric))
-                else ", size of an evaluation not declared"
-            ),
+            + _size_text(fit),
         ),
         ("Compute", f"cumulative {unit_name(runs.compute)}, {runs.compute.derivation}"),
     ]
@@ -75,6 +71,18 @@ def fitted_facts(fit: Fit) -> list[tuple[str, str]]:
         ("Prior of the ceiling", settings.prior),
     ]
     return facts
+
+
+def _size_text(fit: Fit) -> str:
+    if size := evaluation_size(fit.runs.metric):
+        return f", {size} per evaluation"
+    trials = fit.runs.overall()["trials"].dropna()
+    if trials.empty:
+        return ", size of an evaluation not declared"
+    low, high = int(trials.min()), int(trials.max())
+    return (
+        f", {low:,} trials per evaluation" if low == high else f", {low:,} to {high:,} trials per evaluation"
+    )
 
 
 def forecast_rows(fit: Fit, forecast: pd.DataFrame) -> list[Row]:

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -178,3 +179,14 @@ def test_ids_of_two_figures_do_not_clash(hand_fit):
     assert used <= two
     # Outlines of letters are the same in both; everything else must not be.
     assert {name for name in used & one if not name.startswith("DejaVuSans-")} == set()
+
+
+def test_the_size_of_evaluations_is_said_as_declared_or_as_logged(written):
+    runs = hand_runs(metric=Metric("acc"))
+    _, page = written(fit_by_hand(runs))
+    assert "size of an evaluation not declared" in page.text
+    _, page = written(fit_by_hand(replace(runs, table=runs.table.assign(trials=4096))))
+    assert "4,096 trials per evaluation" in page.text
+    sizes = range(100, 100 + len(runs.table))
+    _, page = written(fit_by_hand(replace(runs, table=runs.table.assign(trials=sizes))))
+    assert f"100 to {sizes[-1]:,} trials per evaluation" in page.text

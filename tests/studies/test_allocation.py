@@ -14,7 +14,8 @@ from studies.allocation import figure, markdown, read_pass_rates, summarise, tas
 SPLITS = ((8, 8), (32, 2), (32, 8))
 BUDGETS = (2**8, 2**9, 2**10, 2**11)
 SETS = {"easy": ((0.3, 0.6), None), "mine": ((0.0, 0.25), (4, 8))}
-SHORT = partial(tasks, budgets=BUDGETS, splits=SPLITS)
+RATES = (0.03, 0.1)
+SHORT = partial(tasks, budgets=BUDGETS, splits=SPLITS, learning_rates=RATES)
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +25,14 @@ def rows() -> pd.DataFrame:
 
 def test_every_world_meets_every_split_once_and_the_slowest_work_comes_first(rows):
     made = SHORT(SETS, 20, 0)
-    assert len(made) == len(SETS) * len(SPLITS) * 2
+    assert len(made) == len(SETS) * len(SPLITS) * len(RATES) * 2
     assert {(task["first"], task["worlds"]) for task in made} == {(0, 16), (16, 4)}
     batches = [task["prompts"] * task["rollouts"] for task in made]
     assert batches == sorted(batches)
-    assert not rows.duplicated(["set", "world", "prompts", "rollouts", "budget", "metric"]).any()
-    assert len(rows) == len(SETS) * 3 * 3 * (4 + 4 + 4)
+    assert not rows.duplicated(
+        ["set", "world", "prompts", "rollouts", "learning_rate", "budget", "metric"]
+    ).any()
+    assert len(rows) == len(SETS) * len(RATES) * 3 * 3 * (4 + 4 + 4)
 
 
 def test_rows_do_not_depend_on_what_else_is_done(rows):
@@ -38,6 +41,7 @@ def test_rows_do_not_depend_on_what_else_is_done(rows):
         (rows["set"] == task["set"])
         & (rows["prompts"] == task["prompts"])
         & (rows["rollouts"] == task["rollouts"])
+        & (rows["learning_rate"] == task["learning_rate"])
     ]
     pd.testing.assert_frame_equal(own.reset_index(drop=True), work(task))
 
@@ -55,7 +59,7 @@ def test_the_report_holds_every_set_metric_and_budget(rows):
     assert "**easy, by metric**: the best G with P = 32 at 2^11" in text
     assert "G = 8 at every budget costs at most" in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in tables} == {14, 11}
+    assert {line.count("|") for line in tables} == {15, 11}
     drawn = figure(rows, summary, fits)
     assert len(drawn.axes) == 3 * len(SETS)
     assert "mine: best G, P = 32" in [axes.get_title(loc="left") for axes in drawn.axes]
