@@ -261,8 +261,11 @@ def _chained(
     notes: list[str] = []
     known = np.flatnonzero(np.isfinite(values))
     v, a = values[known], attempt[known]
-    kinds = {nature(v[a == n], step[known][a == n]) for n in np.unique(a)}
-    flat = kinds == {"constant"} and step[known][-1] > step[known][0]
+    attempts = [a == n for n in np.unique(a)]
+    kinds = {nature(v[one], step[known][one]) for one in attempts}
+    # Attempts that each stay at one step are constant whatever the counter is.
+    told = v[-1] <= v[0] or any(np.ptp(step[known][one]) > 0 for one in attempts)
+    flat = kinds == {"constant"} and step[known][-1] > step[known][0] and told
     if "per step" in kinds or flat:
         if (np.diff(v) < 0).any():
             found = f"values {v.min():g} to {v.max():g} that go up and down"

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forecast.errors import InputError
@@ -309,6 +309,7 @@ def test_a_named_run_is_not_made_of_the_runs_a_file_tells_apart():
 
 
 @settings(max_examples=60, deadline=None)
+@example([(1, None), (1, 0.0), (3, None), (2, 0.0), (2, None)])
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 1.0]))),
