@@ -16,7 +16,14 @@ from simulators.files import spec
 from simulators.ranges import check_choice, check_counts, check_number
 from simulators.skills.acceptance import rates
 from simulators.skills.context import room
-from simulators.skills.metrics import best_of_n, majority, pass_at_k, worst_of_k
+from simulators.skills.metrics import (
+    best_of_n,
+    majority,
+    pass_at_k,
+    sample_solved,
+    unbiased_pass_at_k,
+    worst_of_k,
+)
 from simulators.skills.population import STRATA, Population, draw_population
 from simulators.skills.settings import MOST_RATE, Costs, Recipe, Settings
 from simulators.skills.standing import approaches_ceiling, ceiling
@@ -288,7 +295,7 @@ def _measured(
     """Records of a log: every evaluation samples each held-out prompt anew."""
     held_out = history.held_out
     solved = held_out.solved[:, world]
-    counts = rng.binomial(samples, solved.clip(0, 1))
+    counts = sample_solved(solved, samples, rng)
     # Of the rollouts that are not right, the verifier accepts the share that the rest of the proxy is.
     wrongly = (held_out.accepted[:, world] - right * solved).clip(0) / np.maximum(1 - solved, 1e-12)
     accepted = rng.binomial(counts, right) + rng.binomial(samples - counts, wrongly.clip(0, 1))
@@ -305,6 +312,8 @@ def _measured(
             "truncated": truncated[k] / (counts[k].size * samples),
             "entropy": row["entropy"],
         }
+        if samples >= 4:
+            whole["pass_at_4"] = unbiased_pass_at_k(counts[k], samples, 4).mean()
         if k:
             whole |= {
                 "batch_reward": history.batch_reward[k, world],

@@ -69,6 +69,18 @@ def test_evaluations_scatter_around_the_exact_curve() -> None:
     assert np.allclose(solved.to_numpy() / (90 * 64), whole["value"].to_numpy())
 
 
+def test_logged_pass_at_4_estimates_the_exact_one() -> None:
+    world = draw(samples=64)
+    logged = pd.DataFrame([record for records in world.logs().values() for record in records])
+    error = logged["pass_at_4"].dropna().to_numpy() - world.curves["pass_at_4"].to_numpy()
+    assert len(error) == len(world.curves)
+    # No wider than four times the pass rate's error: d pass@4 / dp is at most 4.
+    sd = 4 * np.sqrt(0.25 / (90 * 64))
+    assert np.abs(error).max() < 4 * sd
+    assert abs(error.mean()) < 4 * sd / np.sqrt(len(error))
+    assert "pass_at_4" not in draw(samples=2).logs()["a_s0"][0]
+
+
 def test_exact_curves_agree_with_each_other() -> None:
     curves = draw().curves
     assert (curves["worst_of_4"] <= curves["pass_rate"]).all()
