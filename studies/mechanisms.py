@@ -8,6 +8,7 @@ gets evaluations of it, once all and twice only the first half or quarter.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +34,14 @@ POINTS = 40
 NOT_A_SIGMOID = 0.02
 """Root mean square distance (pass rate) of the exact curve from the closest sigmoid."""
 MARGINS = {"floor": 0.02, "ceiling": 0.02, "exponent": 0.15, "log10_midpoint": 0.1}
-"""Effects smaller than these are none; `studies` prints them."""
+"""Effects smaller than these are not called a move."""
+TRANSITIONS = (
+    r"gate_|gap_|exploits|true_positive=\.5",
+    ("gated", "hidden-gate", "gap", "hacked", "reward-model"),
+)
+"""Knobs (pattern) and presets that make curves jump or fall."""
+REACHED = (0.85, 0.93, 0.97)
+"""End of the run as a share of the ceiling: bounds of the classes that fitted ceilings are summed up by."""
 
 KNOBS: dict[str, tuple[str, ...]] = {
     "what there is to learn": (
@@ -109,7 +117,6 @@ def work(task: Task) -> pd.DataFrame:
     from simulators.skills.overrides import override
     from simulators.skills.population import draw_population
     from simulators.skills.presets import preset
-    from simulators.skills.standing import approaches_ceiling
 
     texts = dict(text.split("=") for text in task["knob"].split())
     settings = override(preset(task["preset"]), texts)
@@ -133,7 +140,7 @@ def work(task: Task) -> pd.DataFrame:
             {
                 "world": BLOCK * task["block"] + k,
                 "floor": truth["floor"],
-                "ceiling": truth["ceiling"] if approaches_ceiling(settings) else np.nan,
+                "ceiling": truth["ceiling"] if truth["ceiling_is"] == "limit" else np.nan,
                 "highest": truth["highest"],
                 "last": truth["last"],
                 "last_proxy": truth["last_proxy"],
@@ -186,8 +193,6 @@ def _fitted_ceilings(runs: Any, seed: int, number: dict[str, int]) -> pd.DataFra
     columns = ["q05", "q50", "q95", "verdict"]
     nothing = pd.DataFrame(columns=[*columns, "world"])
     names = [run for run, world in number.items() if world < FITTED]
-    if not names:
-        return nothing
     try:
         table = fc.fit(runs.select(names), engine="particle", seed=seed).parameters()
     except Withheld:
@@ -367,7 +372,40 @@ def markdown(rows: pd.DataFrame) -> str:
             ]
         name = f"`{line['knob']}`" if line["knob"] else f"preset `{line['preset']}`"
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + f"\n\n{_notes(rows)}"
+    return "\n".join(lines) + f"\n\n{_overall(rows)}\n{_notes(rows)}"
+
+
+def _overall(rows: pd.DataFrame) -> str:
+    """How often intervals held over all that has no transition."""
+    pattern, presets = TRANSITIONS
+    plain = rows[~(rows["knob"].str.contains(pattern) | rows["preset"].isin(presets))]
+    ours = plain[plain["method"] == "rlforecast"]
+    inside = (ours["q025"] <= ours["observed"]) & (ours["observed"] <= ours["q975"])
+    held = ", ".join(
+        f"{mean:.3f} of {count} fitted to {cut}"
+        for cut, mean, count in inside.groupby(ours["cut"]).agg(["mean", "size"]).itertuples()
+    )
+    key = ["preset", "knob", "world"]
+    true = plain.loc[plain["kind"] == "world", [*key, "ceiling", "last"]]
+    fitted = plain.loc[plain["kind"] == "ceiling", [*key, "q05", "q95"]].merge(true, on=key)
+    fitted = fitted[fitted["ceiling"].notna()]
+    hit = (fitted["q05"] <= fitted["ceiling"]) & (fitted["ceiling"] <= fitted["q95"])
+    reached = np.digitize(fitted["last"] / fitted["ceiling"], REACHED)
+    names = [
+        f"below {REACHED[0]:g}",
+        *(f"{low:g}-{high:g}" for low, high in pairwise(REACHED)),
+        f"from {REACHED[-1]:g}",
+    ]
+    by_reach = ", ".join(
+        f"{hit[reached == k].mean():.2f} ({(reached == k).sum()}) {name}"
+        for k, name in enumerate(names)
+        if (reached == k).any()
+    )
+    return (
+        f"- Without gates, gaps, exploits and J < 0, 95 % intervals held {held}.\n"
+        f"- Of these, the fitted ceiling's 90 % interval held {hit.mean():.2f} of {len(hit)} closed forms; by the end of the"
+        f" run as a share of the ceiling: {by_reach}."
+    )
 
 
 def _changed(line: Mapping[Any, Any], name: str, form: str) -> str:

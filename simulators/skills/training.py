@@ -114,6 +114,7 @@ class _Run:
         self._population, self._settings, self._rng = population, settings, rng
         self._room = room(settings.context, settings.prompts.steps)
         self._acceptance = acceptance(settings.verifier, population, prompts)
+        self._held_out_acceptance = acceptance(settings.verifier, population, population.held_out)
         worlds = population.worlds
         self._start = Parameters(
             np.zeros((worlds, population.parameters)),
@@ -166,12 +167,7 @@ class _Run:
         """Standing after `step` updates, as one entry of a history."""
         now, population = self._past[-1], self._population
         held_out = population.held_out
-        standing = stand(
-            self._behave(now, held_out, None),
-            held_out,
-            acceptance(self._settings.verifier, population, held_out),
-            self._room,
-        )
+        standing = stand(self._behave(now, held_out, None), held_out, self._held_out_acceptance, self._room)
         whole = np.broadcast_to(np.arange(population.train.count), population.train.length.shape)
         trained = stand(
             self._behave(now, population.train, whole), population.train, self._acceptance, self._room
