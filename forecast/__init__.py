@@ -11,6 +11,8 @@ from forecast.errors import ForecastError, InputError, Withheld
 if TYPE_CHECKING:
     from forecast.fits import Fit, fit, load
     from forecast.outlook.backtest import Backtest, backtest
+    from forecast.outlook.hazard import Hazard
+    from forecast.outlook.transitions import transitions
     from forecast.runs.read import read_runs
     from forecast.runs.table import ComputeAxis, Floor, Metric, Runs
 
@@ -19,12 +21,14 @@ _HOME = {
     "ComputeAxis": "forecast.runs.table",
     "Fit": "forecast.fits",
     "Floor": "forecast.runs.table",
+    "Hazard": "forecast.outlook.hazard",
     "Metric": "forecast.runs.table",
     "Runs": "forecast.runs.table",
     "backtest": "forecast.outlook.backtest",
     "fit": "forecast.fits",
     "load": "forecast.fits",
     "read_runs": "forecast.runs.read",
+    "transitions": "forecast.outlook.transitions",
 }
 
 __all__ = [
@@ -33,6 +37,7 @@ __all__ = [
     "Fit",
     "Floor",
     "ForecastError",
+    "Hazard",
     "InputError",
     "Metric",
     "Runs",
@@ -41,6 +46,7 @@ __all__ = [
     "fit",
     "load",
     "read_runs",
+    "transitions",
 ]
 
 

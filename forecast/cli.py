@@ -8,8 +8,16 @@ from typing import Any
 import click
 
 from forecast.backtest_cli import backtest
-from forecast.cli_options import FORMATS, Numbers, posterior_options, read, reading_options
+from forecast.cli_options import (
+    FORMATS,
+    HazardChoice,
+    Numbers,
+    posterior_options,
+    read,
+    reading_options,
+)
 from forecast.errors import InputError
+from forecast.transitions_cli import transitions, watch
 
 
 @click.command()
@@ -205,6 +213,18 @@ def fit(
 )
 @click.option("--name", "names", multiple=True, help="Only this run or recipe; repeatable.")
 @click.option(
+    "--transitions",
+    "moves",
+    default="excluded",
+    show_default=True,
+    help="excluded, or averaged: the curve may rise again or collapse (some seconds per run).",
+)
+@click.option(
+    "--hazard",
+    type=HazardChoice(),
+    help="Transitions expected per decade of compute, with averaged. [default: rise=.05,collapse=.05]",
+)
+@click.option(
     "--force", is_flag=True, help="Answer although diagnostics failed; every row carries the warning."
 )
 @click.option("--format", "form", type=FORMATS, default="table", show_default=True)
@@ -215,18 +235,22 @@ def predict(
     level: str,
     quantity: str,
     names: tuple[str, ...],
+    moves: str,
+    hazard: Any,
     force: bool,
     form: str,
 ) -> None:
     """Forecast with intervals from a saved fit.
 
-    Intervals are equal-tailed and cover what the sigmoid family, the noise and slow drift allow; a jump or a
-    collapse beyond the fitted compute is not included. Least squares is shown beside for comparison.
+    Intervals are equal-tailed and cover what the sigmoid family, the noise and slow drift allow. With --transitions
+    averaged they also allow for other curve families and for a second rise or a collapse, by the evidence of each run
+    and the hazard. Least squares is shown beside for comparison.
 
     Exit codes: 0 done, 1 withheld as the sampler's diagnostics failed, 2 bad input.
 
     \b
     rlforecast predict fit --at 16000,32000
+    rlforecast predict fit --at 64000 --transitions averaged --hazard .1
     rlforecast predict fit --to 100000 --level recipe --format csv > forecast.csv
     """
     import json
@@ -241,12 +265,16 @@ def predict(
             found="both" if at is not None else "neither",
             fix="name the compute to forecast at, such as --at 16000",
         )
+    if hazard is not None and moves != "averaged":
+        raise InputError("--hazard goes with --transitions averaged", found=f"--transitions {moves}")
     result = load(directory)
     table = result.predict(
         at if at is not None else grid_to(result, to),
         level=level,
         quantity=quantity,
         names=names or None,
+        transitions=moves,
+        hazard=hazard,
         force=force,
     )
     if form == "csv":
@@ -287,6 +315,12 @@ def predict(
     show_default=True,
     help="evaluation (what one evaluation would show) or curve (true pass rate).",
 )
+@click.option(
+    "--stress",
+    type=click.Path(path_type=Path),
+    metavar="DIR2",
+    help="Show the stress test that rlforecast stress wrote into DIR2.",
+)
 @click.option("--force", is_flag=True, help="Write it although diagnostics failed; the page then says so.")
 def report(
     directory: Path,
@@ -295,6 +329,7 @@ def report(
     at: list[float] | None,
     level: str,
     quantity: str,
+    stress: Path | None,
     force: bool,
 ) -> None:
     """Write one self-contained HTML page: figure, forecast, ceilings, what the bands leave out, receipts.
@@ -310,7 +345,9 @@ def report(
 
     _check_new(page, overwrite, "-o")
     result = load(directory)
-    write_page(page, result, at=at or [_twice(result)], level=level, quantity=quantity, force=force)
+    write_page(
+        page, result, at=at or [_twice(result)], level=level, quantity=quantity, stress=stress, force=force
+    )
     messages().print(f"wrote {page}: open it in a browser")
 
 
@@ -323,4 +360,4 @@ def _twice(result: Any) -> float:
     return float(f"{2 * result.observations.fitted_upto.max():.3g}")
 
 
-COMMANDS = (inspect, fit, predict, report, backtest)
+COMMANDS = (inspect, fit, predict, transitions, watch, report, backtest)

@@ -45,6 +45,18 @@ class FloorChoice(click.ParamType):
             self.fail(f"found {value!r}, expected measured, latent or a number", param, ctx)
 
 
+class HazardChoice(click.ParamType):
+    """Transitions expected per decade of compute, by kind."""
+
+    name = "KIND=RATE,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail with what was found."""
+        from forecast.outlook.hazard import Hazard
+
+        return value if isinstance(value, Hazard) else Hazard.parse(value)
+
+
 def posterior_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what the posterior is conditioned on besides the evaluations."""
     options = [

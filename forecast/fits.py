@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from forecast.inference.sampling import Report
+    from forecast.inference.weighing import Weighed
+    from forecast.outlook.hazard import Hazard
 
 FORMAT = 1
 """Version of the saved files; every earlier one stays readable."""
@@ -139,6 +141,13 @@ class Fit:
             return None
         return self.posterior["independent/posterior"].to_dataset()
 
+    @cached_property
+    def weighed(self) -> dict[str, Weighed]:
+        """Evidence for each curve family by run, which forecasts with transitions need; some seconds per run."""
+        from forecast.outlook.evidence import weigh_fit
+
+        return weigh_fit(self)
+
     def require_passed(self) -> None:
         """Refuse to speak from a posterior that the sampler did not explore.
 
@@ -157,12 +166,23 @@ class Fit:
         level: str = "run",
         quantity: str = "curve",
         names: Sequence[str] | None = None,
+        transitions: str = "excluded",
+        hazard: Hazard | None = None,
         force: bool = False,
     ) -> pd.DataFrame:
         """Forecast at some compute; see `forecast.outlook.predict.predict`."""
         from forecast.outlook.predict import predict
 
-        return predict(self, at, level=level, quantity=quantity, names=names, force=force)
+        return predict(
+            self,
+            at,
+            level=level,
+            quantity=quantity,
+            names=names,
+            transitions=transitions,
+            hazard=hazard,
+            force=force,
+        )
 
     def parameters(self, *, level: str = "run", force: bool = False) -> pd.DataFrame:
         """Summarise floor, ceiling, exponent and midpoint; see `forecast.outlook.parameters.parameters`."""

@@ -151,8 +151,12 @@ def forecast_table(fit: Fit, forecast: pd.DataFrame) -> Table:
     """One line per name and compute."""
     quantity = {"curve": "true", "evaluation": "measured"}[forecast["quantity"].iloc[0]]
     metric = fit.runs.metric
+    moves = {
+        "excluded": "jumps and collapses not included",
+        "averaged": "averaged over curve families and possible second moves",
+    }[forecast["transitions"].iloc[0]]
     table = Table(
-        title=f"Forecast of the {quantity} {metric.kind} ({metric.split}) by {fit.runs.compute.unit}\nmedian [90 % equal-tailed interval]; jumps and collapses not included",
+        title=f"Forecast of the {quantity} {metric.kind} ({metric.split}) by {fit.runs.compute.unit}\nmedian [90 % equal-tailed interval]; {moves}",
         title_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,

@@ -12,6 +12,7 @@ import click
 from forecast.cli import COMMANDS
 from forecast.errors import ForecastError, printable
 from simulators.cli import COMMANDS as SIMULATORS
+from studies.stress_cli import stress
 from studies.study_cli import study
 
 
@@ -38,6 +39,7 @@ def rlforecast() -> None:
     rlforecast fit logs/ --metric acc -o fit  fit what has been run
     rlforecast predict fit --at 16000         what would more compute buy?
     rlforecast report fit -o report.html      the same as a page with figures
+    rlforecast stress fit                     what if a run rises again, or collapses?
 
     Exit codes: 0 done, 1 forecast withheld (diagnostics failed or the data cannot carry one), 2 bad input.
     """
@@ -71,7 +73,7 @@ def demo(directory: Path, overwrite: bool, seed: int) -> None:
         run_demo(directory, overwrite=overwrite, seed=seed, console=console, report=report)
 
 
-for command in (*COMMANDS, *SIMULATORS, study, demo):
+for command in (*COMMANDS, *SIMULATORS, stress, study, demo):
     rlforecast.add_command(command)
 
 

@@ -20,9 +20,12 @@ _MODULES = {
     "sbc": "studies.sbc",
     "scalerl": "studies.scalerl",
     "mini-runs": "studies.mini_runs",
+    "transitions": "studies.transitions",
     "public-logs": "studies.public_logs",
     "mechanisms": "studies.mechanisms",
     "allocation": "studies.allocation",
+    "precursors": "studies.precursors",
+    "real-transitions": "studies.real_transitions",
 }
 """Command -> module that holds it under the same name; loaded when asked for, so that `--help` stays quick."""
 

@@ -167,8 +167,7 @@ def _floor(runs: Runs, name: str, floor: str | float) -> tuple[bool, float, floa
             low, high = sorted(runs.metric.scale)
             raise InputError("floor outside the metric's scale", found=floor, expected=f"{low:g} to {high:g}")
         return True, fraction, DECLARED_FLOOR_SE
-    if floor not in ("measured", "latent"):
-        raise InputError("unknown floor", found=repr(floor), expected="measured | latent | a number")
+    check_floor(floor)
     measured = runs.floors.get(name)
     if floor == "latent" or measured is None:
         return False, 0.0, 1.0
@@ -179,6 +178,17 @@ def _floor(runs: Runs, name: str, floor: str | float) -> tuple[bool, float, floa
         trials = 250
     se = max(np.sqrt(fraction * (1 - fraction) / trials), FLOOR_SE_MINIMUM)
     return True, fraction, float(se)
+
+
+def check_floor(floor: str | float) -> None:
+    """Refuse a floor that is neither known by name nor a number.
+
+    Raises
+    ------
+    InputError
+    """
+    if not isinstance(floor, int | float) and floor not in ("measured", "latent"):
+        raise InputError("unknown floor", found=repr(floor), expected="measured | latent | a number")
 
 
 def _distance(compute: pd.Series, run: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +96,14 @@ def run_prior(priors: Priors, observations: Observations, j: int) -> RunPrior:
         log_second_exponent=priors.log_second_exponent,
         log_second_midpoint=priors.log_second_midpoint,
     )
+
+
+def informed(priors: Priors, own: RunPrior, learned: Mapping[str, Normal]) -> RunPrior:
+    """`own` with what other recipes say of a recipe (by name of the parameter), widened by the spread of seeds."""
+    seen: dict[str, Any] = {
+        name: _widened(value, _rms(getattr(priors, f"{name}_within"))) for name, value in learned.items()
+    }
+    return replace(own, **seen)
 
 
 def run_gain(priors: Priors) -> Normal:

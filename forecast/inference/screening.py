@@ -40,7 +40,7 @@ def _reason(
     n = len(y)
     if n < MINIMUM_EVALUATIONS:
         return f"only {n} evaluation{'s' * (n != 1)} in the fitted range, at least {MINIMUM_EVALUATIONS} are needed"
-    noise = _noise_sd(y, inverse_trials)
+    noise = noise_sd(y, inverse_trials)
     third = max(1, n // 3)
     start, start_se = floor or (float(np.mean(y[:third])), noise / np.sqrt(third))
     end, end_se = float(np.mean(y[-third:])), noise / np.sqrt(third)
@@ -64,7 +64,7 @@ def _reason(
     return ""
 
 
-def _noise_sd(y: NDArray[np.float64], inverse_trials: float) -> float:
+def noise_sd(y: NDArray[np.float64], inverse_trials: float) -> float:
     """Noise of one evaluation: from first differences (half from the data's median), at least binomial."""
     differences = np.diff(y)
     robust = float(np.median(np.abs(differences - np.median(differences)))) * 1.4826 / np.sqrt(2)

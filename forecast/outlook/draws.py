@@ -9,7 +9,8 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from forecast.curves import sigmoid
+from forecast.curves import burr, sigmoid
+from forecast.curves.share import share
 from forecast.inference.priors import DRIFT_MEAN
 
 LEVELS = ("run", "recipe", "new_run")
@@ -19,7 +20,9 @@ LEVELS = ("run", "recipe", "new_run")
 class CurveDraws:
     """S draws of one curve and of the noise of its evaluations; all arrays have shape (S,).
 
-    ``midpoint`` and ``fitted_upto`` are in the fit's compute unit, the rest are fractions.
+    ``midpoint``, ``second_midpoint`` and ``fitted_upto`` are in the fit's compute unit; floor, ceiling, noise, drift and
+    move (height of a second rise, negative for a collapse) are fractions. Where families are averaged, ``tail`` makes
+    a Burr curve of the sigmoid (Burr with exponent 1 is the power law), and ``move`` is 0 in draws without one.
     """
 
     floor: NDArray[np.float64]
@@ -29,6 +32,10 @@ class CurveDraws:
     noise: NDArray[np.float64]
     drift: NDArray[np.float64]
     fitted_upto: float
+    tail: NDArray[np.float64] | None = None
+    move: NDArray[np.float64] | None = None
+    second_exponent: NDArray[np.float64] | None = None
+    second_midpoint: NDArray[np.float64] | None = None
 
     @property
     def level_off(self) -> NDArray[np.float64]:
@@ -46,13 +53,18 @@ class CurveDraws:
         keep creeping after a sigmoid has levelled off; what would leave 0-1 stops there.
         """
         compute = np.asarray(compute, dtype=float)
-        value = sigmoid(
-            compute,
-            self.floor[:, None],
-            self.ceiling[:, None],
-            self.exponent[:, None],
-            self.midpoint[:, None],
+        floor, ceiling, exponent, midpoint = (
+            row[:, None] for row in (self.floor, self.ceiling, self.exponent, self.midpoint)
         )
+        if self.tail is None:
+            value = sigmoid(compute, floor, ceiling, exponent, midpoint)
+        else:
+            value = burr(compute, floor, ceiling, exponent, midpoint, self.tail[:, None])
+        if self.move is not None:
+            assert self.second_exponent is not None
+            assert self.second_midpoint is not None
+            done, _ = share(compute, self.second_exponent[:, None], self.second_midpoint[:, None])
+            value = np.clip(value + self.move[:, None] * done, 0.0, 1.0)
         beyond = np.log(np.maximum(compute / self.fitted_upto, 1.0))
         return np.clip(value + self.drift[:, None] * beyond, 0.0, 1.0)
 

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecast.errors import InputError
+from forecast.outlook.averaged import averaged_draws
 from forecast.outlook.draws import LEVELS, CurveDraws
 from forecast.outlook.fitted_curves import (
     curve_draws,
@@ -18,12 +19,14 @@ from forecast.outlook.fitted_curves import (
     members,
     trials_per_evaluation,
 )
+from forecast.outlook.hazard import Hazard
 from forecast.outlook.reliability import WARNING_SEPARATOR, run_warnings
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
 
 QUANTITIES = ("curve", "evaluation")
+TRANSITIONS = ("excluded", "averaged")
 QUANTILES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 0.95)
 GRID_POINTS = 9
 _ROUNDING = 1e-9  # relative; the fitted end goes through a logarithm and back
@@ -39,6 +42,8 @@ def predict(
     level: str = "run",
     quantity: str = "curve",
     names: Sequence[str] | None = None,
+    transitions: str = "excluded",
+    hazard: Hazard | None = None,
     force: bool = False,
 ) -> pd.DataFrame:
     """Forecast at some compute.
@@ -54,6 +59,11 @@ def predict(
         The true pass rate, or what one evaluation of the usual size would show.
     names : sequence of str, optional
         Runs (or recipes); default all.
+    transitions : {"excluded", "averaged"}
+        Whether the curve keeps to one sigmoid, or also may rise again, collapse or level off in another way:
+        families are averaged by their evidence and the hazard, see `forecast.outlook.averaged`.
+    hazard : Hazard, optional
+        Expected transitions per decade of compute; used with ``averaged``.
     force : bool
         Answer although diagnostics failed; every row then carries the warning.
 
@@ -63,7 +73,7 @@ def predict(
         One row per name and compute: ``level, name, compute, unit, quantity, mean, sd, q05 ... q95`` (equal-tailed
         quantiles, on the metric's scale), ``region`` (interpolation or extrapolation), ``times_fitted``
         (compute / largest fitted compute), ``times_midpoint`` (compute / median midpoint), ``transitions``
-        (always ``excluded``: no jump or collapse beyond the data is allowed for), ``least_squares`` (the
+        (as asked), ``least_squares`` (the
         incumbent's point forecast), ``independent`` (mean forecast when recipes learn nothing from each other;
         NaN when nothing is pooled) and ``warning``.
 
@@ -75,9 +85,17 @@ def predict(
         If the sampler's diagnostics failed and `force` is false.
     """
     compute = _checked_compute(at)
-    for what, value, allowed in (("level", level, LEVELS), ("quantity", quantity, QUANTITIES)):
+    for what, value, allowed in (
+        ("level", level, LEVELS),
+        ("quantity", quantity, QUANTITIES),
+        ("transitions", transitions, TRANSITIONS),
+    ):
         if value not in allowed:
             raise InputError(f"unknown {what}", found=repr(value), expected=" | ".join(allowed))
+    if hazard is not None and transitions == "excluded":
+        raise InputError(
+            "a hazard has no effect where transitions are excluded", fix="ask for transitions averaged"
+        )
     known = curve_names(fit, level)
     if names is not None and (missing := [name for name in names if name not in known]):
         if missing[0] in fit.refused:
@@ -87,8 +105,10 @@ def predict(
         fit.require_passed()
     rows = []
     for name in names or known:
-        curve = curve_draws(fit, level, name)
-        assert curve is not None
+        single = curve_draws(fit, level, name)
+        assert single is not None
+        averaged = transitions == "averaged"
+        curve = averaged_draws(fit, level, name, hazard or Hazard()) if averaged else single
         apart = curve_draws(fit, level, name, independent=True)
         # Ends in a 1: NumPy pads seeds with zeros, so a shorter list would repeat the stream of `curve_draws`.
         rng = np.random.default_rng([fit.settings.seed, LEVELS.index(level), known.index(name), 1])
@@ -105,7 +125,7 @@ def predict(
         own_warnings = run_warnings(fit, level, name)
         summary["warning"] = [
             WARNING_SEPARATOR.join(part for part in (*own_warnings, far, gap) if part)
-            for far, gap in zip(_far(curve, compute), _pooling_gap(fit, curve, apart, compute), strict=True)
+            for far, gap in zip(_far(curve, compute), _pooling_gap(fit, single, apart, compute), strict=True)
         ]
         rows.append(
             summary.assign(
@@ -118,8 +138,8 @@ def predict(
                     compute > curve.fitted_upto * (1 + _ROUNDING), "extrapolation", "interpolation"
                 ),
                 times_fitted=compute / curve.fitted_upto,
-                times_midpoint=compute / np.median(curve.midpoint),
-                transitions="excluded",
+                times_midpoint=compute / np.median(single.midpoint),
+                transitions=transitions,
             )
         )
     first = [

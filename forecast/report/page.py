@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from forecast.files import replacing
 from forecast.report import content
 from forecast.report.figures import fan_chart
+from forecast.report.stress import read_stress
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -32,6 +33,7 @@ def write_page(
     quantity: str = "evaluation",
     extra: Sequence[tuple[str, Sequence[str]]] = (),
     command: str | None = None,
+    stress: str | Path | None = None,
     force: bool = False,
 ) -> None:
     """Write the page; it loads nothing from elsewhere.
@@ -52,16 +54,19 @@ def write_page(
         Sections to put after the ceilings.
     command : str, optional
         How to make this page again; default the commands for the fit and the forecast.
+    stress : path, optional
+        Folder that ``rlforecast stress`` wrote for this fit, to be shown after the ceilings.
     force : bool
         Write the page although diagnostics failed; it then says so at the top, in the figure and in each row.
 
     Raises
     ------
     InputError
-        If an argument is wrong or `path` cannot be written.
+        If an argument is wrong, `path` cannot be written, or `stress` is no stress test of this fit.
     Withheld
         If diagnostics failed and `force` is false.
     """
+    stressed = None if stress is None else read_stress(stress, fit)
     forecast = fit.predict(at, level=level, quantity=quantity, force=force)
     parameters = fit.parameters(level=level, force=force)
     if figures is None:
@@ -85,6 +90,7 @@ def write_page(
         notes=content.forecast_notes(fit, forecast),
         ceilings=content.ceiling_rows(fit, parameters),
         extra=extra,
+        stressed=stressed,
         exclusions=content.exclusions(fit),
         diagnostics=content.diagnostics(fit),
         refused=dict(fit.refused),

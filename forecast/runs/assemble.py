@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from forecast.errors import InputError
-from forecast.runs import axes, checks, columns, series
+from forecast.runs import axes, checks, columns, series, signals
 from forecast.runs.accounts import LOG, SOURCE, Accounts
 from forecast.runs.evaluations import finish
 from forecast.runs.pieces import Piece, by_run, cut, in_order, text
@@ -48,15 +48,19 @@ def assemble(sources: Sequence[tuple[RunSpec, Sequence[RawLog]]], spec: Spec) ->
     for note in (metric_note, checks.check_name(metric, spec.metric, logs[pieces[0].log].source)):
         accounts.note(pieces[0].records.head(1), note)
     parts: list[pd.DataFrame] = []
+    beside: list[pd.DataFrame] = []
     floors: dict[str, Floor] = {}
     for name, mine in by_run(pieces).items():
-        for run, (rows, floor) in _read_run(name, mine, logs, choices, spec, metric, accounts).items():
+        for run, (rows, floor, signal) in _read_run(
+            name, mine, logs, choices, spec, metric, accounts
+        ).items():
             if rows.empty:
                 accounts.note(
                     mine[0].records.head(1), f"run {run}: no evaluation after training began, left out"
                 )
                 continue
             parts.append(rows)
+            beside.append(signal)
             if floor is not None:
                 floors[run] = floor
     if not parts:
@@ -72,6 +76,7 @@ def assemble(sources: Sequence[tuple[RunSpec, Sequence[RawLog]]], spec: Spec) ->
         compute=_compute(choices, spec),
         floors=floors,
         receipts=tuple(accounts.receipts),
+        signals=pd.concat(beside, ignore_index=True),
     )
 
 
@@ -120,8 +125,8 @@ def _read_run(
     spec: Spec,
     metric: str,
     accounts: Accounts,
-) -> dict[str, tuple[pd.DataFrame, Floor | None]]:
-    """Read one run (or its attempts as runs of their own)."""
+) -> dict[str, tuple[pd.DataFrame, Floor | None, pd.DataFrame]]:
+    """Read one run (or its attempts as runs of their own): evaluations, floor and signals."""
     mine = in_order(mine, logs, accounts)
     declared, axis = mine[0].declared, choices[mine[0].log]
     frames = []
@@ -156,7 +161,9 @@ def _read_run(
         rule=declared.attempts,
     )
     _check_units(frame, axis, shared.where)
-    results = _strata(shared, spec, accounts)
+    results, training = _strata(shared, spec, accounts)
+    beside, note = signals.logged(training, metric)
+    accounts.note(mine[0].records.head(1), note)
     found = {}
     for number, rows in results.groupby("attempt") if declared.attempts == "separate" else [(0, results)]:
         several = declared.attempts == "separate" and results["attempt"].nunique() > 1
@@ -164,7 +171,11 @@ def _read_run(
         table, floor = finish(
             rows.reset_index(drop=True), replace(shared, run=run), declared.floor, spec.metric, accounts
         )
-        found[run] = table.assign(run=run, **labels), floor
+        own = (training["attempt"] == number).to_numpy() | (declared.attempts != "separate")
+        signal = signals.per_evaluation(
+            training[own], table, {name: values[own] for name, values in beside.items()}
+        )
+        found[run] = table.assign(run=run, **labels), floor, signal.assign(run=run)
         for log in rows[LOG].unique():
             accounts.receipts[int(log)].runs.append(run)
     return found
@@ -213,8 +224,11 @@ def _labels(name: str, frame: pd.DataFrame, declared: RunSpec) -> dict[str, Any]
     return labels
 
 
-def _strata(shared: series.Series, spec: Spec, accounts: Accounts) -> pd.DataFrame:
-    """Read the whole-set rows of a run and the rows of each prompt class, each a series of its own."""
+def _strata(shared: series.Series, spec: Spec, accounts: Accounts) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Read the whole-set rows of a run and the rows of each prompt class, each a series of its own.
+
+    Returned are all evaluations, and the records (with or without one) that belong to no class.
+    """
     frame, stratum = shared.frame, spec.metric.stratum
     if stratum is None:
         classes: list[tuple[str | None, pd.DataFrame]] = [(None, frame)]
@@ -225,7 +239,7 @@ def _strata(shared: series.Series, spec: Spec, accounts: Accounts) -> pd.DataFra
         classes = [(None, frame[blank])] if blank.any() else []
         named = frame[~blank]
         classes += [(str(c), part) for c, part in named.groupby(named[stratum].map(text), sort=False)]
-    done, clock = [], None
+    done, clock, training = [], None, frame.head(0).assign(attempt=[], compute=[])
     for label, part in classes:
         one = replace(shared, frame=part.reset_index(drop=True))
         if label is not None and clock is not None and part[series.X].isna().all():
@@ -236,8 +250,9 @@ def _strata(shared: series.Series, spec: Spec, accounts: Accounts) -> pd.DataFra
                 one, compute=spec.compute.model_copy(update={"cumulate": False, "times": 1.0, "offset": 0.0})
             )
         rows = series.clean(one, accounts)
+        training = rows if label is None else training
         if label is None and shared.has_step and rows["compute"].notna().any():
             known = rows[rows["compute"].notna()]
             clock = (known[series.STEP].to_numpy(dtype=float), known["compute"].to_numpy(dtype=float))
         done.append(series.evaluations(one, rows, accounts).assign(stratum=label))
-    return pd.concat(done, ignore_index=True)
+    return pd.concat(done, ignore_index=True), training

@@ -268,6 +268,7 @@ def join(tables: Sequence[Runs]) -> Runs:
         table=pd.concat([t.table for t in tables], ignore_index=True),
         floors=floors,
         receipts=tuple(r for t in tables for r in t.receipts),
+        signals=pd.concat([t.signals for t in tables], ignore_index=True),
     )
 
 

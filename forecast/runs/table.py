@@ -19,6 +19,9 @@ from forecast.runs.receipt import Receipt
 KINDS = ("pass_rate", "pass_at_k", "accuracy", "reward", "preference", "error_rate")
 SPLITS = ("train", "validation", "test")
 UNITS = ("gpu_hours", "flops", "tokens", "rollouts", "steps")
+SIGNALS = ("truncation", "zero_variance", "entropy", "proxy")
+"""What training logs beside the metric: the share of rollouts cut at the length limit, the share of prompt groups whose
+rollouts all got the same reward, entropy (nats), and the pass rate or reward that is optimised (0-1)."""
 
 _DTYPES: dict[str, Any] = {
     "run": "str",
@@ -35,6 +38,9 @@ _DTYPES: dict[str, Any] = {
     "source_row": "Int64",
 }
 COLUMNS = tuple(_DTYPES)
+
+_SIGNAL_DTYPES: dict[str, Any] = {"run": "str", "compute": "float64", "signal": "str", "value": "float64"}
+SIGNAL_COLUMNS = tuple(_SIGNAL_DTYPES)
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,11 @@ class Runs:
         Step-0 evaluation per run, where there is one.
     receipts : tuple of Receipt
         How the sources were read.
+    signals : pandas.DataFrame
+        Columns `SIGNAL_COLUMNS`: for every evaluation of the whole set, the mean of each signal (of `SIGNALS`) that
+        was logged in training since the previous one; no row where nothing was. Signals at a run or compute without
+        such an evaluation are left out, so they are cut as the table is. Fits do not use them, and `hash` does not
+        see them.
     """
 
     table: pd.DataFrame
@@ -160,6 +171,7 @@ class Runs:
     compute: ComputeAxis
     floors: Mapping[str, Floor] = field(default_factory=dict)
     receipts: tuple[Receipt, ...] = ()
+    signals: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(SIGNAL_COLUMNS)))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", _normalise(self.table))
@@ -169,6 +181,7 @@ class Runs:
             raise InputError(f"floor given for runs that are not in the table: {sorted(unknown)}")
         for run, floor in self.floors.items():
             _check_value(floor.value, self.metric, f"run {run}, step 0")
+        object.__setattr__(self, "signals", _normalise_signals(self.signals, self.overall()))
 
     @property
     def names(self) -> list[str]:
@@ -203,7 +216,7 @@ class Runs:
         return replace(self, table=table, floors={r: f for r, f in self.floors.items() if r in left})
 
     def hash(self) -> str:
-        """SHA-256 over rows, floors and declared axes (not over receipts or file locations)."""
+        """SHA-256 over rows, floors and declared axes (not over signals, receipts or file locations)."""
         data = self.table.drop(columns=["source", "source_row"])
         text = data.to_json(orient="split", double_precision=15) + json.dumps(
             self._declared(), sort_keys=True
@@ -218,11 +231,14 @@ class Runs:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write one Parquet file with the declared axes, floors and receipts in its metadata."""
+        """Write one Parquet file with the declared axes, floors, receipts and signals in its metadata."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        meta = self._declared() | {"receipts": [r.to_dict() for r in self.receipts]}
+        meta = self._declared() | {
+            "receipts": [r.to_dict() for r in self.receipts],
+            "signals": self.signals.to_dict(orient="list"),
+        }
         arrow = pa.Table.from_pandas(self.table, preserve_index=False)
         arrow = arrow.replace_schema_metadata(
             (arrow.schema.metadata or {}) | {b"rlforecast": json.dumps(meta).encode()}
@@ -256,6 +272,8 @@ class Runs:
             compute=ComputeAxis(**meta["compute"]),
             floors={run: Floor(**floor) for run, floor in meta["floors"].items()},
             receipts=tuple(Receipt.from_dict(r) for r in meta["receipts"]),
+            # Files of earlier versions hold none.
+            signals=pd.DataFrame(meta.get("signals", {}), columns=list(SIGNAL_COLUMNS)),
         )
 
 
@@ -279,6 +297,24 @@ def _normalise(table: pd.DataFrame) -> pd.DataFrame:
             raise _unreadable(table, column, dtype) from error
     table = table[list(COLUMNS)]
     return table.sort_values(["run", "stratum", "compute"], kind="stable").reset_index(drop=True)
+
+
+def _normalise_signals(signals: pd.DataFrame, evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Signals at `evaluations`, in order."""
+    missing = [c for c in SIGNAL_COLUMNS if c not in signals]
+    if missing:
+        raise InputError(f"table of signals lacks column {missing[0]!r}", found=list(signals.columns))
+    signals = signals[list(SIGNAL_COLUMNS)].astype(_SIGNAL_DTYPES)
+    if signals.empty:
+        return signals.reset_index(drop=True)
+    if unknown := sorted(set(signals["signal"]) - set(SIGNALS)):
+        raise InputError("unknown signal", found=repr(unknown[0]), expected=" | ".join(SIGNALS))
+    if (bad := ~np.isfinite(signals["value"].to_numpy())).any():
+        row = signals[bad].iloc[0]
+        raise InputError("signal is not a finite number", where=f"run {row['run']}", found=row["value"])
+    key = ["run", "compute"]
+    known = pd.MultiIndex.from_frame(signals[key]).isin(pd.MultiIndex.from_frame(evaluations[key]))
+    return signals[known].sort_values(["run", "signal", "compute"], kind="stable").reset_index(drop=True)
 
 
 def _unreadable(table: pd.DataFrame, column: str, dtype: str) -> InputError:
