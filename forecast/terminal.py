@@ -153,7 +153,7 @@ def forecast_table(fit: Fit, forecast: pd.DataFrame) -> Table:
     metric = fit.runs.metric
     moves = {
         "excluded": "jumps and collapses not included",
-        "averaged": "averaged over curve families and possible second moves",
+        "averaged": f"averaged over curve families; second moves per decade of compute: {forecast['hazard'].iloc[0]}",
     }[forecast["transitions"].iloc[0]]
     table = Table(
         title=f"Forecast of the {quantity} {metric.kind} ({metric.split}) by {fit.runs.compute.unit}\nmedian [90 % equal-tailed interval]; {moves}",

@@ -36,6 +36,22 @@ _SEED = click.option(
 )
 
 
+class Seconds(click.ParamType):
+    """A time to wait."""
+
+    name = "SECONDS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail with what was found."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = float("nan")
+        if not 1 <= seconds <= 86_400:
+            self.fail(f"found {value!r}, expected seconds from 1 to 86400", param, ctx)
+        return seconds
+
+
 @click.command()
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path), metavar="DIR|RUNS...")
 @_HORIZON
@@ -77,7 +93,10 @@ def transitions(
 
     say = messages()
     source: Any
-    if len(paths) == 1 and (paths[0] / "fit.json").is_file():
+    fits = [path for path in paths if (path / "fit.json").is_file()]
+    if fits and len(paths) > 1:
+        raise InputError("name one saved fit, or logs", found=", ".join(map(str, paths)))
+    if fits:
         from forecast.fits import load
 
         _refuse_for_a_fit()
@@ -118,7 +137,7 @@ def _refuse_for_a_fit() -> None:
 @_SEED
 @click.option(
     "--every",
-    type=click.FloatRange(min=1),
+    type=Seconds(),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -138,8 +157,8 @@ def watch(
 ) -> None:
     """Watch growing logs: print the state of every run, then each change.
 
-    FILE is a log or a runs.toml. Until it can be read (a run that has not been evaluated yet), watch waits. Stop it with
-    Ctrl-C.
+    FILE is a log or a runs.toml. A log that holds no evaluation yet is waited for. Stop with Ctrl-C. States are those of
+    transitions --help: prior_only, watch, alarm; from the eighth evaluation on.
 
     Exit codes: 0 stopped, 2 bad input.
 

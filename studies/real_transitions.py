@@ -261,7 +261,9 @@ def flag_row(runs: Runs, flag: Flag) -> dict[str, Any]:
         best = int(np.argmax(values)) if values else -1
         row[f"log_bf_{kind}"] = values[-1] if values else np.nan
         row[f"most_{kind}"] = values[best] if values else np.nan
-        row[f"slow_{kind}"] = flag.readings[best].log_bf_guarded[kind] if values else np.nan
+        guarded = [reading.log_bf_guarded[kind] for reading in flag.readings]
+        row[f"guarded_{kind}"] = guarded[best] if values else np.nan
+        row[f"most_guarded_{kind}"] = max(guarded, default=np.nan)
     return row
 
 
@@ -416,7 +418,13 @@ def stable_shares(rows: pd.DataFrame) -> dict[str, float]:
     own = rows[rows["group"] == "stable"]
     end = own[["log_bf_rise", "log_bf_collapse"]].max(axis=1) > EVIDENCE
     ever = own[["most_rise", "most_collapse"]].max(axis=1) > EVIDENCE
-    found = {"runs": float(len(own)), "end": float(end.mean()), "ever": float(ever.mean())}
+    held = own[["most_guarded_rise", "most_guarded_collapse"]].max(axis=1) > EVIDENCE
+    found = {
+        "runs": float(len(own)),
+        "end": float(end.mean()),
+        "ever": float(ever.mean()),
+        "guarded": float(held.mean()),
+    }
     for level in ("watch", "alarm"):
         for channel in ("curve", "strata"):
             found[f"{channel}_{level}"] = float(_first(own, channel, level).notna().mean())
@@ -461,9 +469,9 @@ def mini_text(rows: pd.DataFrame) -> str:
     share = stable_shares(rows)
     lines += [
         "",
-        "| stable runs | log Bayes factor > 3 at the end | at any evaluation | watch ever, curve | alarm ever, curve | watch ever, classes | alarm ever, classes |",
-        "|---" * 7 + "|",
-        f"| {share['runs']:.0f} | {share['end']:.2f} | {share['ever']:.2f} | {share['curve_watch']:.2f} | {share['curve_alarm']:.2f} | {share['strata_watch']:.2f} | {share['strata_alarm']:.2f} |",
+        "| stable runs | log Bayes factor > 3 at the end | at any evaluation | the same against slow noise and one steep rise | watch ever, curve | alarm ever, curve | watch ever, classes | alarm ever, classes |",
+        "|---" * 8 + "|",
+        f"| {share['runs']:.0f} | {share['end']:.3f} | {share['ever']:.3f} | {share['guarded']:.3f} | {share['curve_watch']:.2f} | {share['curve_alarm']:.2f} | {share['strata_watch']:.2f} | {share['strata_alarm']:.2f} |",
         "",
         "Asked:",
         "",
@@ -487,6 +495,7 @@ def mini_text(rows: pd.DataFrame) -> str:
     lines += [
         bar("stable: share with log Bayes factor > 3 at the end", share["end"], most=MOST_STABLE),
         bar("stable: the same at any evaluation", share["ever"], most=MOST_STABLE),
+        bar("stable: also against slow noise and one steep rise", share["guarded"], most=MOST_STABLE),
         bar(
             "learning rate 1e-3: share that ends as an alarm of a collapse",
             float(((fell["state"] == "alarm") & (fell["kind"] == "collapse")).mean()),
@@ -573,10 +582,10 @@ def _why(row: pd.Series, kind: str, at: float) -> str:
     if at < row["first_read"]:
         return "begins before the eighth evaluation"
     left = row[f"{kind}_left"]
-    most, slow = row[f"most_{kind}"], row[f"slow_{kind}"]
+    most, guarded = row[f"most_{kind}"], row[f"guarded_{kind}"]
     evidence = f"log Bayes factor at most {most:.1f}"
-    if most > EVIDENCE and slow <= EVIDENCE:
-        return f"{evidence}, but slow noise explains it ({slow:.1f})"
+    if most > EVIDENCE and guarded <= EVIDENCE:
+        return f"{evidence}, but slow noise or one steep rise explains it ({guarded:.1f})"
     if most > EVIDENCE:
         return f"{evidence}, held back: no suspicious evaluation before it"
     if left <= MEAN_OF:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +36,9 @@ def check_results(folder: str | Path, name: str, *, overwrite: bool = False) -> 
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise InputError("output folder is a file", where=folder, fix="choose another -o")
+    place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise InputError("cannot write there", where=place, fix="choose another -o")
     there = [path for path in _paths(folder, name) if path.exists()]
     if there and not overwrite:
         raise InputError(

@@ -61,10 +61,16 @@ def _moved(curve: NDArray[np.float64], move: NDArray[np.float64], kind: str) -> 
     return Course(true, true, kind)
 
 
+MOST_TIMES = 1e6
+"""Farthest that a move may lie, in units of what the run has used."""
+
+
 def _check_move(at: float, steepness: float) -> None:
-    if not (np.isfinite(at) and at > 1):
+    if not 1 < at <= MOST_TIMES:
         raise InputError(
-            "a move must lie after what the run has used", found=f"at {at:g}", expected="more than 1"
+            "a move must lie after what the run has used",
+            found=f"at {at:g}",
+            expected=f"more than 1, at most {MOST_TIMES:g}",
         )
     check_number("steepness", steepness, 0.1, 100.0)
 
@@ -169,7 +175,7 @@ class Staircase(Scenario):
         check_number("steps", self.steps, 1, 100)
         check_number("height", self.height, 0.0, 1 / self.steps)
         _check_move(self.first, self.steepness)
-        check_number("last", self.last, self.first)
+        check_number("last", self.last, self.first, MOST_TIMES)
 
     def course(
         self,

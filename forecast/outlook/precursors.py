@@ -136,7 +136,7 @@ def _precursor(
     when = f"{sign.rule} since {at}" if shown[-1] else f"was {sign.rule} at {at}"
     rate = FALSE_ALARMS[name]
     often = "under 1 %" if rate < 0.01 else f"{100 * rate:.0f} %"
-    sentence = f"{sign.finding} ({when}); fires in {often} of runs without a transition"
+    sentence = f"{sign.finding} ({when}); fires in {often} of simulated runs without a transition"
     return Precursor(name, True, since, latest, sentence)
 
 

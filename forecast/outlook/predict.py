@@ -73,7 +73,7 @@ def predict(
         One row per name and compute: ``level, name, compute, unit, quantity, mean, sd, q05 ... q95`` (equal-tailed
         quantiles, on the metric's scale), ``region`` (interpolation or extrapolation), ``times_fitted``
         (compute / largest fitted compute), ``times_midpoint`` (compute / median midpoint), ``transitions``
-        (as asked), ``least_squares`` (the
+        and ``hazard`` (as asked), ``least_squares`` (the
         incumbent's point forecast), ``independent`` (mean forecast when recipes learn nothing from each other;
         NaN when nothing is pooled) and ``warning``.
 
@@ -92,6 +92,8 @@ def predict(
     ):
         if value not in allowed:
             raise InputError(f"unknown {what}", found=repr(value), expected=" | ".join(allowed))
+    if hazard is not None and not isinstance(hazard, Hazard):
+        raise InputError("hazard must be a forecast.Hazard", found=repr(hazard), fix="write Hazard(rise=.05)")
     if hazard is not None and transitions == "excluded":
         raise InputError(
             "a hazard has no effect where transitions are excluded", fix="ask for transitions averaged"
@@ -140,6 +142,7 @@ def predict(
                 times_fitted=compute / curve.fitted_upto,
                 times_midpoint=compute / np.median(single.midpoint),
                 transitions=transitions,
+                hazard=str(hazard or Hazard()) if averaged else "",
             )
         )
     first = [
@@ -157,6 +160,7 @@ def predict(
         "times_fitted",
         "times_midpoint",
         "transitions",
+        "hazard",
         "least_squares",
         "independent",
         "warning",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,18 @@ WATCH_LOG_BF, ALARM_LOG_BF = 1.0, 3.0
 SLOW_NOISE = Normal(3.0, 0.6)
 """Logit of the noise's correlation one evaluation apart, in a run that wanders slowly: 90 % interval .88-.98."""
 
-LOST, LOST_SD = 0.5, 5.0
-"""A run that has lost this share of its gain, by this many standard errors, has collapsed whatever any curve says."""
+STEEP_TAIL = Normal(0.0, 1.0)
+"""Log tail of a single rise as steep as a second move may be, which then levels off at its own pace."""
 
-_LEAST_GAIN = (
-    0.1  # below it, the share lost is of the height above chance: a run that starts near its ceiling
-)
+LOST, LOST_SD = 0.5, 5.0
+"""A run whose last three evaluations have all lost this share of its gain, by this many noise sds, has collapsed
+whatever any curve says."""
+
+MOVED_SE = 2.0
+"""Standard errors by which a run must lie above its lowest (below its best) before a rise (a collapse) is suspected."""
+
+MOST_SE = 1.5
+"""Monte-Carlo error of a log Bayes factor (nats) above which it raises no alarm."""
 
 SPACING = 1.05
 """Cut-offs of a log that is read afterwards: every evaluation up to the twentieth, then evaluations whose number grows
@@ -56,9 +63,11 @@ class Reading:
         By kind (``rise``, ``collapse``), with the Monte-Carlo standard error. After a first look that found nothing
         this is an upper bound, with an error of NaN.
     log_bf_guarded : mapping of str to float
-        The smallest of the same against the mixture, a sigmoid in slow noise, and a sigmoid as steep as a second move.
+        The smallest of the same against the mixture, a sigmoid in slow noise, and a Burr curve as steep as a second move.
+    moved : mapping of str to bool
+        By kind, whether the last three evaluations lie above the lowest three (below the highest), beyond scatter.
     lost : bool
-        Whether half of the gain is gone, by the mean of the last three evaluations.
+        Whether each of the last three evaluations has lost half of the gain.
     begun : mapping of str to float
         Probability that a tenth of the move is made by now, given that there is one.
     """
@@ -69,10 +78,13 @@ class Reading:
     log_bf_se: Mapping[str, float]
     log_bf_guarded: Mapping[str, float]
     begun: Mapping[str, float]
+    moved: Mapping[str, bool] = field(default_factory=lambda: dict.fromkeys(MOVES, True))
     lost: bool = False
 
     def p_onset(self, kind: str, hazard: Hazard, decades: float) -> float:
-        """Probability that a move of this kind has begun, when it is looked for in so many decades."""
+        """Probability that a move of this kind has begun, when it is looked for in so many decades; 1 once it is `lost`."""
+        if kind == "collapse" and self.lost:
+            return 1.0
         prior = hazard.within(decades)
         possible = [k for k in MOVES if prior[k] > 0]
         if kind not in possible:
@@ -85,15 +97,21 @@ class Reading:
     def state(self, kind: str, hazard: Hazard, decades: float) -> str:
         """``prior_only``, ``watch`` or ``alarm`` by the evidence of this cut-off alone.
 
-        An alarm must also hold against slow noise, which looks like the beginning of anything, and against a single
-        rise as steep as a second move may be: a late first rise is none.
+        A move must show in the evaluations themselves, and have begun. An alarm must also hold against slow noise, which
+        looks like the beginning of anything, and against a single rise as steep as a second move may be: a late first
+        rise is none.
         """
+        if not self.moved[kind] or hazard.within(decades)[kind] == 0:
+            return "prior_only"
         if kind == "collapse" and self.lost:
             return "alarm"
         p = self.p_onset(kind, hazard, decades)
-        if (p > ALARM_P or self.log_bf[kind] > ALARM_LOG_BF) and self.log_bf_guarded[kind] > ALARM_LOG_BF:
+        begun = self.begun[kind] > 0.5
+        sure = self.log_bf_guarded[kind] > ALARM_LOG_BF and self.log_bf_se[kind] <= MOST_SE
+        if sure and begun and (p > ALARM_P or self.log_bf[kind] > ALARM_LOG_BF):
             return "alarm"
-        return "watch" if p > WATCH_P or self.log_bf[kind] > WATCH_LOG_BF else "prior_only"
+        suspicious = p > WATCH_P or (begun and self.log_bf[kind] > WATCH_LOG_BF)
+        return "watch" if suspicious else "prior_only"
 
 
 def cut_offs(evaluations: int) -> list[int]:
@@ -124,7 +142,7 @@ def glance(observations: Observations, j: int, prior: RunPrior, seed: Sequence[i
                 log_bf_se=dict.fromkeys(MOVES, np.nan),
                 log_bf_guarded=bound,
                 begun=dict.fromkeys(MOVES, 0.0),
-                lost=has_lost(observations, j),
+                **_last_three(observations, j),
             )
     weighed = weigh(observations, j, prior, seed=seed, close=(ALARM_LOG_BF,), first=first)
     return read(weighed, observations, j, prior, seed)
@@ -137,11 +155,9 @@ def read(
     log_bf = {kind: weighed.log_bayes_factor(kind) for kind in MOVES}
     guarded = dict(log_bf)
     if max(log_bf.values()) > WATCH_LOG_BF:
-        for other in (
-            replace(prior, persistence=SLOW_NOISE),
-            replace(prior, log_exponent=prior.log_second_exponent),
-        ):
-            single = sample_run(observations, j, other, family="sigmoid", seed=seed, effort=INTERVALS)
+        steep = replace(prior, log_exponent=prior.log_second_exponent, log_tail=STEEP_TAIL)
+        for one_rise, other in (("sigmoid", replace(prior, persistence=SLOW_NOISE)), ("burr", steep)):
+            single = sample_run(observations, j, other, family=one_rise, seed=seed, effort=INTERVALS)
             for kind, family in MOVES.items():
                 against = weighed.particles[family].log_evidence - single.log_evidence
                 guarded[kind] = min(guarded[kind], against)
@@ -152,25 +168,37 @@ def read(
         log_bf_se={kind: weighed.log_bayes_factor_se(kind) for kind in MOVES},
         log_bf_guarded=guarded,
         begun={kind: weighed.begun(kind) for kind in MOVES},
-        lost=has_lost(observations, j),
+        **_last_three(observations, j),
     )
 
 
 def has_lost(observations: Observations, j: int) -> bool:
-    """Whether run `j` has lost half of what it had gained: means of three evaluations, against their scatter.
+    """Whether each of the last three evaluations of run `j` has lost half of the gain, beyond its scatter.
 
-    Where a run falls and recovers, or falls to nothing at once, no family describes it, and noise takes the blame.
+    Where a run falls to nothing at once, or falls and recovers before it does, no family describes it, and noise takes
+    the blame. The gain is that over the start, or over chance where the run started high.
     """
+    return bool(_last_three(observations, j)["lost"])
+
+
+def _last_three(observations: Observations, j: int) -> dict[str, Any]:
+    """``moved`` and ``lost`` of a reading."""
     at = observations.run == j
     y = observations.fraction[at]
     means = np.convolve(y, np.ones(3) / 3, mode="valid")
+    peak = float(means.max())
     start = observations.floor[j] if observations.floor_known[j] else y[: max(1, len(y) // 5)].mean()
-    peak, last = float(means.max()), float(means[-1])
-    gain = peak - start
-    if gain < _LEAST_GAIN:
-        gain = peak - observations.chance
-    error = noise_sd(y, float(np.median(observations.inverse_trials[at]))) / np.sqrt(3)
-    return bool(peak - last > max(LOST * gain, LOST_SD * error))
+    height = peak - observations.chance
+    gain = peak - start if peak - start > 0.5 * height else height
+    sd = noise_sd(y, float(np.median(observations.inverse_trials[at])))
+    least = MOVED_SE * sd / np.sqrt(3)
+    return {
+        "moved": {
+            "rise": bool(means[-1] - means.min() > least),
+            "collapse": bool(peak - means[-1] > least),
+        },
+        "lost": bool(peak - y[-3:].max() > max(LOST * gain, LOST_SD * sd)),
+    }
 
 
 def cusum(

@@ -36,14 +36,20 @@ def run_reason(
 
 
 def recipe_reason(row: Mapping[str, Any], own: pd.DataFrame) -> str:
-    """One sentence on a recipe: the sum of its runs' evidence, and how many of them are flagged."""
-    flagged = own[own["state"] != STATES[0]]
-    runs = f"{len(flagged)} of its {len(own)} runs flagged"
+    """Sentences on a recipe: the sum of its runs' evidence, and which of them were flagged."""
+    n = len(own)
+    together = f"log Bayes factors summed over {n} runs: {_factors(row)}"
     if row["state"] == STATES[0]:
-        return (
-            f"No common second move in {len(own)} runs (log Bayes factors summed: {_factors(row)}); {runs}."
-        )
-    return f"{MOVE_NAMES[row['kind']].capitalize()} in all {len(own)} runs together: log Bayes factors summed {_factors(row)}; {runs}."
+        text = f"No common second move ({together})"
+    elif row["now"] == row["state"]:
+        text = f"{MOVE_NAMES[row['kind']].capitalize()} in all runs together ({together})"
+    else:
+        same = int((own["kind"] == row["kind"]).sum())
+        text = f"{same} of {n} runs have been flagged for {MOVE_NAMES[row['kind']]} ({together})"
+    flagged = [
+        f"{one['run']} {one['state']} ({one['kind']})" for _, one in own[own["state"] != STATES[0]].iterrows()
+    ]
+    return f"{text}. Flagged: {', '.join(flagged) or 'none'}."
 
 
 def _state_text(row: Mapping[str, Any], state: Latched) -> str:
@@ -58,17 +64,19 @@ def _state_text(row: Mapping[str, Any], state: Latched) -> str:
             f"No sign of a second move in {n} evaluations (log Bayes factors: {_factors(row)}). Before one begins no "
             f"curve announces it: {ahead}"
         )
-    if row["kind"] == "collapse" and row["lost"] and row["now"] == STATES[2]:
-        return f"A collapse, since {_compute(state.since)} {unit}: half of the gain or more is gone (log Bayes factors: {_factors(row)})"
-    what = MOVE_NAMES[state.kind].capitalize()
-    since = f"{what}, since {_compute(state.since)} {unit}"
+    if row["kind"] == "collapse" and row["lost"]:
+        return f"A collapse: each of the last three evaluations has lost half of the gain or more (flagged at {_compute(state.since)} {unit})"
+    seen = "" if state.state == STATES[2] else "Suspected: "
+    what = f"{seen}{MOVE_NAMES[state.kind]}, flagged at {_compute(state.since)} {unit}"
+    what = what[0].upper() + what[1:]
     if state.by == "strata" and row["now"] == STATES[0]:
         return (
-            f"{since}: prompt classes show it, the mean curve does not (log Bayes factors: {_factors(row)})"
+            f"{what} by prompt classes; the mean curve does not show it (log Bayes factors: {_factors(row)})"
         )
+    evidence = f"log Bayes factors {_factors(row)}, probability that it has begun {row['p_onset']:.2f}"
     if STATES.index(row["now"]) < STATES.index(state.state):
-        return f"{since}; by today's evidence alone {row['now']} ({_factors(row)}). A flag stays: {_FADED[state.kind]}"
-    return f"{since}: log Bayes factors {_factors(row)}, probability that it has begun {row['p_onset']:.2f}"
+        return f"{what}. Today's evidence alone says {row['now']} ({evidence}); the flag stays, as {_FADED[state.kind]}"
+    return f"{what}: {evidence}"
 
 
 def _compute(value: float) -> str:

@@ -41,6 +41,11 @@ def run_warnings(fit: Fit, level: str, name: str) -> list[str]:
             warnings.append(
                 f"{run} may not be described by a sigmoid: its noise is {ratio:.1f} times what evaluations explain"
             )
+    if level != "run":
+        left_out = [run for run, recipe in fit.runs.recipes.items() if recipe == name and run in fit.refused]
+        left_out = [run for run in left_out if run not in fit.observations.runs]
+        for run in left_out:
+            warnings.append(f"run {run} of recipe {name} is not in this forecast: {fit.refused[run]}")
     if "ceiling" in fit.pooled:
         recipe = name if level != "run" else fit.runs.recipes[name]
         distance = surprise(fit, recipe)

@@ -94,8 +94,8 @@ def states(readings: Sequence[Reading], hazard: Hazard, decades: float) -> list[
     """State by kind at each cut-off, by its evidence alone.
 
     A collapse is an alarm only where the evaluation before was suspicious too: one bad evaluation (a crashed worker, a
-    dip that recovers) is common, and one good evaluation too many is not. Half of the gain lost over three evaluations
-    needs no more.
+    dip that recovers) is common, and one good evaluation too many is not. Half of the gain lost at three evaluations in a
+    row needs no more.
     """
     found = [{kind: reading.state(kind, hazard, decades) for kind in MOVES} for reading in readings]
     for i, own in enumerate(found):
@@ -164,7 +164,7 @@ def transitions(
         (probability that the move of this kind, or of the likelier one, has begun), ``p_ahead`` (that one begins
         between now and the horizon), ``log_bf_rise, log_bf_collapse`` (nats, against a mixture of smooth families) and
         their Monte-Carlo errors ``..._se``, ``cusum``, ``stratum`` (state of the prompt classes), ``precursors`` (those
-        that fired), ``since`` (compute at which the state was reached), ``now`` (the state by today's evidence alone),
+        that fired), ``since`` (compute at which the state was reached), ``now`` (the state by the curve at the last evaluation alone),
         ``compute`` (last evaluation), ``unit, evaluations, horizon, hazard, reason``.
 
     Raises
@@ -206,7 +206,6 @@ class Watched:
         check_floor(floor)
         self.runs, self.floor, self.seed, self.fit = runs, floor, seed, fit
         self.priors: Priors = get_priors(prior)
-        self._thin = runs
         self._readings: dict[tuple[Any, ...], Reading] = {}
         self._flags: dict[tuple[Any, ...], Flag] = {}
 
@@ -234,8 +233,7 @@ class Watched:
 
     def flags(self, report: Report | None = None) -> dict[str, Flag]:
         """Read every run at every evaluation that has not been read yet."""
-        self._thin = thinned(self.runs)
-        overall = self._thin.overall()
+        overall = self.runs.overall()
         jobs: list[tuple[str, pd.DataFrame, int]] = []
         tables = {
             str(name): table.reset_index(drop=True) for name, table in overall.groupby("run", sort=False)
@@ -273,11 +271,17 @@ class Watched:
 
     def _key(self, name: str, table: pd.DataFrame, n: int) -> tuple[Any, ...]:
         head, floor = table.head(n), self.runs.floors.get(name)
-        return (name, n, floor, hash((*head["compute"], *head["value"], *head["trials"].fillna(0))))
+        return (
+            name,
+            n,
+            floor,
+            self.runs.metric,
+            hash((*head["compute"], *head["value"], *head["trials"].fillna(0))),
+        )
 
     def _read(self, name: str, table: pd.DataFrame, n: int) -> Reading | Flag:
         upto = float(table["compute"].iloc[n - 1])
-        part = self._thin.select([name]).window(upto=upto)
+        part = thinned(self.runs.select([name]).window(upto=upto))
         observations = observe(part, self.floor)
         # By name: repeats of two runs must not share random numbers, nor depend on what other runs there are.
         seed = [self.seed, zlib.crc32(name.encode()), n]
@@ -315,8 +319,8 @@ class Watched:
         end = horizon or FAR * upto
         row: dict[str, Any] = {"level": "run", "run": flag.run, "state": state.state, "kind": state.kind}
         if flag.weighed is None:
-            prior = hazard.within(np.log10(end / upto)) if upto > 0 else {}
-            row |= _numbers(None, float("nan"), float(sum(prior.values())))
+            ahead = sum(hazard.within(np.log10(end / upto)).values()) if upto > 0 else float("nan")
+            row |= _numbers(None, float("nan"), ahead)
             now = STATES[0]
         else:
             last = flag.readings[-1]
@@ -354,6 +358,7 @@ class Watched:
             },
             log_bf_guarded={kind: sum(reading.log_bf_guarded[kind] for reading in last) for kind in MOVES},
             begun={kind: float(np.mean([reading.begun[kind] for reading in last])) for kind in MOVES},
+            moved={kind: all(reading.moved[kind] for reading in last) for kind in MOVES},
             lost=all(reading.lost for reading in last),
         )
         p = {kind: pooled.p_onset(kind, hazard, decades) for kind in MOVES}

@@ -145,7 +145,8 @@ def exclusions(fit: Fit) -> list[str]:
     sentences = [
         "A transition beyond the fitted compute: a jump to a new skill, a collapse, a reward hack. Each run "
         "is assumed to keep following one sigmoid, with a slow drift. Before such a move begins, nothing in "
-        "these curves announces it.",
+        "these curves announces it. (`rlforecast transitions` looks for one that has begun, `predict --transitions "
+        "averaged` allows for one.)",
         "A change of recipe, model, data, prompts or evaluation after the fitted range.",
         "Other prompts: the intervals are for this evaluation set, not for the population it was drawn from.",
         "Errors in the logs or in the compute that they report.",

@@ -48,7 +48,7 @@ def test_truncation_fires_at_its_second_evaluation_and_says_so() -> None:
     assert found.sentence.startswith(
         "18 % of rollouts were cut at the length limit (above 10 % since 1,200 gpu_hours); fires in "
     )
-    assert found.sentence.endswith(" of runs without a transition")
+    assert found.sentence.endswith(" of simulated runs without a transition")
 
 
 def test_a_blip_does_not_fire() -> None:

@@ -22,7 +22,16 @@ from forecast.runs.table import Metric
 QUANTILES = ["q05", "q10", "q25", "q50", "q75", "q90", "q95"]
 COLUMNS = [
     *("level", "name", "compute", "unit", "quantity", "mean", "sd", *QUANTILES),
-    *("region", "times_fitted", "times_midpoint", "transitions", "least_squares", "independent", "warning"),
+    *(
+        "region",
+        "times_fitted",
+        "times_midpoint",
+        "transitions",
+        "hazard",
+        "least_squares",
+        "independent",
+        "warning",
+    ),
 ]
 AT = [500.0, 4_000.0, 8_000.0, 16_000.0, 64_000.0]
 SEEDS = {"a0": "a", "a1": "a", "b0": "b", "b1": "b"}

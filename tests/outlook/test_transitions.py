@@ -226,7 +226,7 @@ def test_a_flag_stays_after_the_move_is_over() -> None:
     row = transitions(runs, seed=1).iloc[0]
     assert (row["state"], row["kind"], row["now"]) == ("alarm", "collapse", "prior_only")
     assert row["since"] == pytest.approx(11_000.0)
-    assert "A flag stays" in row["reason"]
+    assert "the flag stays" in row["reason"]
     early = transitions(runs.window(upto=11_000.0), seed=1).iloc[0]
     assert (early["state"], early["kind"], early["now"]) == ("alarm", "collapse", "alarm")
     assert early["since"] == pytest.approx(11_000.0)

@@ -203,7 +203,11 @@ ROW = {
     "mark_next": np.nan,
     **{f"{channel}_{level}": np.nan for channel in ("curve", "strata") for level in ("watch", "alarm")},
     **{f"curve_{level}_kind": "" for level in ("watch", "alarm")},
-    **{f"{what}_{kind}": 0.0 for what in ("log_bf", "most", "slow") for kind in ("rise", "collapse")},
+    **{
+        f"{what}_{kind}": 0.0
+        for what in ("log_bf", "most", "guarded", "most_guarded")
+        for kind in ("rise", "collapse")
+    },
 }
 ALARM = {"state": "alarm", "kind": "collapse", "since": 20.0, "curve_watch": 18.0, "curve_alarm": 20.0}
 ALARM |= {"curve_watch_kind": "collapse", "curve_alarm_kind": "collapse"}
@@ -223,8 +227,8 @@ ALARM |= {"curve_watch_kind": "collapse", "curve_alarm_kind": "collapse"}
             "MISSED collapse: 7 evaluations, too few to be read",
         ),
         (
-            {"fall": 0.5, "fall_at": 16.0, "most_collapse": 4.0, "slow_collapse": 1.0},
-            "MISSED collapse: log Bayes factor at most 4.0, but slow noise explains it (1.0)",
+            {"fall": 0.5, "fall_at": 16.0, "most_collapse": 4.0, "guarded_collapse": 1.0},
+            "MISSED collapse: log Bayes factor at most 4.0, but slow noise or one steep rise explains it (1.0)",
         ),
         (
             {"rise": 0.5, "rise_at": 16.0, "most_rise": 0.4, "rise_left": 2},
