@@ -663,8 +663,9 @@ def _numbers(rows: pd.DataFrame) -> pd.DataFrame:
 def markdown(rows: pd.DataFrame) -> str:
     """All tables."""
     parts = {name: rows[rows["part"] == name] for name in _PARTS}
-    texts = [mini_text(parts["mini"]), skills_text(parts["skills"]), public_text(parts["public"])]
-    return "\n\n".join([*texts, "### Notes", NOTES])
+    texts = {"mini": mini_text, "skills": skills_text, "public": public_text}
+    told = [text(parts[name]) for name, text in texts.items() if len(parts[name])]
+    return "\n\n".join([*told, "### Notes", NOTES])
 
 
 @dataclass(frozen=True)
@@ -732,9 +733,11 @@ def panels(rows: pd.DataFrame, curves: Path, logs: Path) -> list[Panel]:
     sets = mini_runs.read(curves)
     for key in ("carry", "unstable"):
         for name in sets[key].names:
-            row = rows[(rows["part"] == "mini") & (rows["run"] == name)].iloc[0]
-            found.append(Panel(name, "FLOP", *curve_of(sets[key], name), row))
+            for _, row in rows[(rows["part"] == "mini") & (rows["run"] == name)].iterrows():
+                found.append(Panel(name, "FLOP", *curve_of(sets[key], name), row))
     for folder, name in _PANELS:
+        if not ((rows["group"] == folder) & (rows["run"] == name)).any():
+            continue
         ((_, runs),) = read_public(public_logs.BY_FOLDER[folder], logs)
         row = rows[(rows["group"] == folder) & (rows["run"] == name)].iloc[0]
         short = name.removeprefix("adamw_sweep_")
@@ -752,8 +755,9 @@ def panels(rows: pd.DataFrame, curves: Path, logs: Path) -> list[Panel]:
     show_default=True,
     help="Skills worlds without a transition.",
 )
+@click.option("--only", type=click.Choice(list(_PARTS)), multiple=True, help="Only this part; repeatable.")
 @study_options
-def real_transitions(curves: str, logs: str, worlds: int, where: Where) -> None:
+def real_transitions(curves: str, logs: str, worlds: int, only: tuple[str, ...], where: Where) -> None:
     """Do flags of second rises and collapses come where real curves move, and only there?
 
     CURVES holds one CSV file per run of the tiny transformers, LOGS the collection of public logs, one folder per
@@ -771,11 +775,11 @@ def real_transitions(curves: str, logs: str, worlds: int, where: Where) -> None:
     conduct(
         NAME,
         work,
-        tasks(of_curves, of_logs, worlds, where.seed),
+        [task for task in tasks(of_curves, of_logs, worlds, where.seed) if not only or task["part"] in only],
         report,
         where,
         title="Flags of second rises and collapses on real curves",
-        options={"worlds": worlds},
+        options={"worlds": worlds} | ({"only": " --only ".join(only)} if only else {}),
         arguments=f"{shlex.quote(curves)} {shlex.quote(logs)}",
         data_sha256=data_sha256(data),
     )
