@@ -344,7 +344,7 @@ def figure(rows: pd.DataFrame) -> Figure:
         axes.set_xlabel("compute / fitted compute")
         axes.set_title(title, fontsize=10, loc="left")
     panels[0, 0].axhline(0.95, color="#999999", lw=1, ls=":")
-    panels[0, 0].legend(frameon=False, fontsize=8)
+    panels[0, 2].legend(frameon=False, fontsize=8, loc="upper left")
     for axes, kind, name in (
         (panels[1, 0], "rise", STATISTIC),
         (panels[1, 1], "collapse", STATISTIC),
@@ -400,5 +400,6 @@ NOTES = """\
   shapes; sizes, places and the share of moves are not those of the prior.
 - Coverage with a share of moves reweights smooth and moved runs. Scored is an evaluation, with the noise of its run.
 - The hard class carries the whole second rise and nothing else does: the best case for prompt classes.
-- "Without the two rules": an alarm must also hold against slow noise, and a collapse needs two suspicious evaluations.
+- "Without the two rules": an alarm must also hold against slow noise and one steep rise, and a collapse needs two
+  suspicious evaluations.
 """
