@@ -489,3 +489,17 @@ def test_the_fits_prior_is_used_for_the_last_reading_only(monkeypatch: pytest.Mo
     flags = Watched(fit.runs, fit=fit).flags()
     assert flags["a"].readings[-1].log_bf["rise"] == weighed.log_bayes_factor("rise")
     assert [one.evaluations for one in flags["a"].readings] == [8, 9]
+
+
+def test_a_run_that_never_solves_anything_has_no_second_move() -> None:
+    """Near 0 the likelihood is sharper than counts allow: a collapse has to show in the evaluations."""
+    zeros = {"a": np.zeros(10)}
+    row = transitions(curve_runs(zeros, sd=0.0, floor=0.0), seed=1).iloc[0]
+    assert (row["state"], row["now"]) == ("prior_only", "prior_only")
+
+
+def test_one_steep_rise_with_a_slow_tail_is_no_alarm() -> None:
+    grid = np.arange(1.0, 15.0)
+    curve = 0.58 - 0.57 * (1 + (grid / 3.0) ** 6) ** -0.4
+    row = transitions(curve_runs({"a": curve}, compute=1000 * grid, floor=0.01), seed=1).iloc[0]
+    assert row["state"] != "alarm"
