@@ -715,7 +715,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
         at = panel.row[f"{channel}_{level}"]
         if np.isfinite(at):
             axes.axvline(at, zorder=0, **style)
-    known = [panel.row[name] for name in ("mark", "rise_at", "fall_at") if np.isfinite(panel.row[name])]
+    marks = (panel.row.get(name, np.nan) for name in ("mark", "rise_at", "fall_at"))
+    known = [at for at in marks if np.isfinite(at)]
     if known:
         axes.plot(known[0], 0.0, "^", color="#999999", ms=8, clip_on=False, zorder=3)
     axes.set_xscale("log")
