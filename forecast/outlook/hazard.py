@@ -56,6 +56,21 @@ class Hazard:
             given |= dict.fromkeys(kinds, rate)
         return cls(**given)
 
+    @classmethod
+    def given(cls, hazard: Hazard | None) -> Hazard:
+        """Return what a caller gave, or the default.
+
+        Raises
+        ------
+        InputError
+            If it is something else, such as a number.
+        """
+        if hazard is not None and not isinstance(hazard, cls):
+            raise InputError(
+                "hazard must be a forecast.Hazard", found=repr(hazard), fix="write Hazard(rise=.05)"
+            )
+        return hazard or cls()
+
     def __str__(self) -> str:
         return f"rise={self.rise:g},collapse={self.collapse:g}"
 

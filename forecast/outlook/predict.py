@@ -92,8 +92,7 @@ def predict(
     ):
         if value not in allowed:
             raise InputError(f"unknown {what}", found=repr(value), expected=" | ".join(allowed))
-    if hazard is not None and not isinstance(hazard, Hazard):
-        raise InputError("hazard must be a forecast.Hazard", found=repr(hazard), fix="write Hazard(rise=.05)")
+    expected = Hazard.given(hazard)
     if hazard is not None and transitions == "excluded":
         raise InputError(
             "a hazard has no effect where transitions are excluded", fix="ask for transitions averaged"
@@ -110,7 +109,7 @@ def predict(
         single = curve_draws(fit, level, name)
         assert single is not None
         averaged = transitions == "averaged"
-        curve = averaged_draws(fit, level, name, hazard or Hazard()) if averaged else single
+        curve = averaged_draws(fit, level, name, expected) if averaged else single
         apart = curve_draws(fit, level, name, independent=True)
         # Ends in a 1: NumPy pads seeds with zeros, so a shorter list would repeat the stream of `curve_draws`.
         rng = np.random.default_rng([fit.settings.seed, LEVELS.index(level), known.index(name), 1])
@@ -142,7 +141,7 @@ def predict(
                 times_fitted=compute / curve.fitted_upto,
                 times_midpoint=compute / np.median(single.midpoint),
                 transitions=transitions,
-                hazard=str(hazard or Hazard()) if averaged else "",
+                hazard=str(expected) if averaged else "",
             )
         )
     first = [

@@ -172,11 +172,9 @@ def transitions(
     InputError
         If the horizon lies before the last evaluation or is no number, or another argument is wrong.
     """
-    if hazard is not None and not isinstance(hazard, Hazard):
-        raise InputError("hazard must be a forecast.Hazard", found=repr(hazard), fix="write Hazard(rise=.05)")
+    hazard = Hazard.given(hazard)
     if seed < 0:
         raise InputError("seed must not be negative", found=seed)
-    hazard = hazard or Hazard()
     if isinstance(source, Runs):
         watched = Watched(source, floor=floor, seed=seed)
     else:
@@ -329,10 +327,9 @@ class Watched:
             weights = family_weights(flag.weighed, hazard, self.priors)
             row |= _numbers(last, p[shown], p_ahead(flag.weighed, weights, hazard, self.priors, end))
             now = max(states(flag.readings, hazard, decades)[-1].values(), key=STATES.index)
-        strata = flag.strata[-1][1] if flag.strata else None
         row |= {
             "cusum": flag.cusum,
-            "stratum": max((own.state for _, own in flag.strata), key=STATES.index) if strata else "",
+            "stratum": max((own.state for _, own in flag.strata), key=STATES.index, default=""),
             "precursors": ", ".join(one.name for one in flag.precursors if one.fired),
             "since": state.since,
             "now": now,
