@@ -324,13 +324,14 @@ def test_watch_waits_for_a_log_without_evaluations(place: Path) -> None:
 )
 def test_half_a_line_of_json_is_not_an_end(place: Path, half: str) -> None:
     log = place / "grows.jsonl"
-    record = '{{"step": {0}, "gpu_hours": {0}000, "pass_rate": 0.3, "trials": 16000}}\n'
+    record = '{{"step": {0}, "gpu_hours": {0}000, "pass_rate": 0.3{0}, "trials": 16000}}\n'
     log.write_text(record.format(1) + record.format(2) + half)
     with watching("grows.jsonl", "--every", "1") as watch:
-        time.sleep(3)
-        assert watch.process.poll() is None, list(watch.errors.queue)
-        log.write_text(record.format(1) + record.format(2) + record.format(3))
-        assert watch.line().startswith("grows at ")
+        assert watch.line().startswith("grows at 2,000 gpu_hours")
+        for text in (half, record.format(3)):
+            log.write_text(record.format(1) + record.format(2) + text)
+            time.sleep(2.5)
+            assert watch.process.poll() is None, list(watch.errors.queue)
         code, err = watch.stop()
     assert code == 0, err
     assert "Traceback" not in err
