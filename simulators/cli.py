@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from forecast.errors import InputError
+from simulators.minirun_cli import minirun
 
 TRANSITION_SHARE = 0.25
 """Probability that a run has a transition, where transitions are asked for."""
@@ -317,4 +318,4 @@ _PARAMETRIC = (
     *("noise_correlation", "glitches", "missing", "restarts", "no_floors"),
 )
 
-COMMANDS = (simulate,)
+COMMANDS = (simulate, minirun)

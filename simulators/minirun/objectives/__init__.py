@@ -1,0 +1,1 @@
+"""Objectives, one family per file; `simulators.minirun.objectives.registry` picks one and adds the divergence term."""

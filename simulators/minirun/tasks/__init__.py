@@ -1,0 +1,1 @@
+"""Tasks that a program can grade, in NumPy."""
