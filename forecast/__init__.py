@@ -11,6 +11,7 @@ from forecast.errors import ForecastError, InputError, Withheld
 if TYPE_CHECKING:
     from forecast.fits import Fit, fit, load
     from forecast.outlook.backtest import Backtest, backtest
+    from forecast.outlook.comparison import compare
     from forecast.outlook.hazard import Hazard
     from forecast.outlook.transitions import transitions
     from forecast.runs.read import read_runs
@@ -25,6 +26,7 @@ _HOME = {
     "Metric": "forecast.runs.table",
     "Runs": "forecast.runs.table",
     "backtest": "forecast.outlook.backtest",
+    "compare": "forecast.outlook.comparison",
     "fit": "forecast.fits",
     "load": "forecast.fits",
     "read_runs": "forecast.runs.read",
@@ -43,6 +45,7 @@ __all__ = [
     "Runs",
     "Withheld",
     "backtest",
+    "compare",
     "fit",
     "load",
     "read_runs",

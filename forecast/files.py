@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
@@ -10,6 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from forecast.errors import InputError
+
+LOCK = ".lock"
+"""File in a folder that one process holds; see `locked`."""
 
 
 @contextmanager
@@ -153,3 +158,55 @@ def check_directory(path: str | Path, *, overwrite: bool = False, owned: Collect
             found=error.strerror or str(error),
             fix="choose another -o",
         ) from error
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Hold `folder` (made if missing) for this process alone; the system lets go when the process dies.
+
+    Parameters
+    ----------
+    folder : path
+    what : str
+        What is being done in it ("this study").
+
+    Raises
+    ------
+    InputError
+        If another process holds it, or it cannot be written to.
+    """
+    try:
+        descriptor = _acquire(folder, what)
+    except OSError as error:
+        raise InputError(
+            "cannot be written", where=folder, found=error.strerror or str(error), fix="choose another -o"
+        ) from error
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(folder: Path, what: str) -> int:
+    path = folder / LOCK
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Its last holder may have deleted the file after it was opened here.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), path.stat()):
+                    return descriptor
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode() or "another process"
+            os.close(descriptor)
+            raise InputError(
+                f"{what} is being run already",
+                where=folder,
+                found=holder,
+                fix="wait for it or choose another -o",
+            ) from None
+        os.close(descriptor)

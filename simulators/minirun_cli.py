@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forecast.errors import InputError
+from simulators.cli_words import check_name, pairs
 
 if TYPE_CHECKING:
     from simulators.minirun.settings import Recipe, RunSettings
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 
 @click.command()
@@ -150,7 +148,7 @@ def minirun(
         points=points,
         heldout=prompts,
         samples=samples,
-        verifier=changed(Verifier(), _pairs(verifier, "--verifier")),
+        verifier=changed(Verifier(), pairs(_parts(verifier), "--verifier")),
         size=_size(size),
         warm_seed=warm_seed,
         compiled=compiled,
@@ -260,27 +258,14 @@ def _recipes(texts: Sequence[str]) -> dict[str, Recipe]:
                 found=repr(text),
                 fix=f"such as mine={text}",
             )
-        if not _NAME.fullmatch(name):
-            raise InputError(
-                "is no name", where="--recipe", found=repr(name), expected="letters, digits, _ - . +"
-            )
-        # File names are made of these, and some disks do not tell a from A.
-        if name.lower() in (known.lower() for known in chosen):
-            raise InputError("two recipes of one name", where="--recipe", found=name)
-        chosen[name] = changed(recipe(base), _pairs(changes, f"--recipe {name}"))
+        expected = "NAME or NAME=BASE:KEY=VALUE,... with a name of letters, digits, _, - and ."
+        check_name(name, chosen, text, expected)
+        chosen[name] = changed(recipe(base), pairs(_parts(changes), f"--recipe {name}"))
     return chosen
 
 
-def _pairs(text: str, where: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for part in filter(None, text.split(",")):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not (equals and name):
-            raise InputError("is no setting", where=where, found=repr(part), expected="KEY=VALUE")
-        if name in pairs:
-            raise InputError("is set twice", where=f"{where}, {name}", found=f"{pairs[name]} and {value}")
-        pairs[name] = value
-    return pairs
+def _parts(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
 
 
 def _list() -> None:

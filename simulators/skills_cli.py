@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,13 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from forecast.errors import InputError
 from forecast.files import check_directory
 from forecast.terminal import messages
+from simulators.cli_words import check_name, pairs
 from simulators.files import OWNED, save_world
 from simulators.skills.experiment import SkillsWorld, draw_experiment, draw_recipes
 from simulators.skills.overrides import override
 from simulators.skills.presets import preset
 from simulators.skills.settings import Recipe, Settings
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def simulate_skills(
@@ -40,7 +38,7 @@ def simulate_skills(
 ) -> None:
     """Train the experiment that the options ask for and write it to `directory`."""
     check_directory(directory, overwrite=overwrite, owned=OWNED)
-    settings = override(preset(preset_name), _pairs(changes, "--set"))
+    settings = override(preset(preset_name), pairs(changes, "--set"))
     # The world does not depend on how many recipes are drawn.
     of_recipes, of_world = np.random.default_rng(seed).spawn(2)
     if own_recipes:
@@ -108,31 +106,11 @@ def _report(world: SkillsWorld, directory: Path, points: int) -> None:
     )
 
 
-def _pairs(texts: Sequence[str], where: str) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not (equals and name):
-            raise InputError("is no setting", where=where, found=repr(text), expected="NAME=VALUE")
-        if name in pairs:
-            raise InputError("is set twice", where=f"{where} {name}", found=f"{pairs[name]} and {value}")
-        pairs[name] = value
-    return pairs
-
-
 def _recipes(texts: Sequence[str], base: Recipe) -> dict[str, Recipe]:
     recipes: dict[str, Recipe] = {}
     for text in texts:
         name, _, rest = text.partition(":")
-        if not _NAME.fullmatch(name):
-            raise InputError(
-                "is no recipe",
-                where="--recipe",
-                found=repr(text),
-                expected="NAME or NAME:KEY=VALUE,... with a name of letters, digits, _, - and .",
-            )
-        # File names are made of these, and some disks do not tell a from A.
-        if name.lower() in (known.lower() for known in recipes):
-            raise InputError("two recipes of one name", where="--recipe", found=name)
-        recipes[name] = override(base, _pairs([part for part in rest.split(",") if part], f"--recipe {name}"))
+        expected = "NAME or NAME:KEY=VALUE,... with a name of letters, digits, _, - and ."
+        check_name(name, recipes, text, expected)
+        recipes[name] = override(base, pairs([part for part in rest.split(",") if part], f"--recipe {name}"))
     return recipes

@@ -88,7 +88,8 @@ def run_tasks(
     identity = {"study": name, "settings": dict(settings), "versions": versions}
 
     # Arrow and pandas, which a command that only parses its options does not need.
-    from studies.execution.manifest import Manifest, locked
+    from forecast.files import locked
+    from studies.execution.manifest import Manifest
     from studies.execution.progress import task_progress
 
     def say(text: str) -> None:
@@ -104,7 +105,7 @@ def run_tasks(
 
         return run_ray(work, missing, versions, workers=workers, gpus_per_task=gpus_per_task, say=say)
 
-    with locked(Path(folder)):
+    with locked(Path(folder), "this study"):
         manifest = Manifest(Path(folder), identity, tasks, overwrite=overwrite)
         done = manifest.tables
         missing = [task for task in tasks if task.key not in done]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from forecast.runs.table import Runs
     from simulators.minirun.settings import Recipe
 
 NAME = "recipes"
@@ -45,7 +44,7 @@ TURNED: dict[str, dict[str, Any]] = {
 """The default recipe with one knob turned."""
 
 
-def recipes() -> dict[str, Recipe]:
+def compared() -> dict[str, Recipe]:
     """Everything that is compared, the default first."""
     from simulators.minirun.recipes import recipe
 
@@ -68,20 +67,57 @@ def work(task: Task) -> pd.DataFrame:
     settings = RunSettings(
         TASK,
         task["recipe"],
-        recipes()[task["recipe"]],
+        compared()[task["recipe"]],
         seed=task["seed"],
         steps=task["steps"],
         points=POINTS,
         pool=POOL,
     )
     weights, _ = cached(named(TASK), settings.size, settings.warm_seed)
-    return pd.DataFrame(train(settings, weights))
+    # The tables of studies keep their own column of that name.
+    return pd.DataFrame(train(settings, weights)).drop(columns="task")
 
 
 def tasks(seeds: int, steps: int, seed: int) -> list[Task]:
     """All runs."""
     return [
         Task(f"{name}/{run}", {"recipe": name, "seed": seed + run, "steps": steps})
-        for name in recipes()
+        for name in compared()
         for run in range(seeds)
     ]
+
+
+@click.command(NAME)
+@click.option(
+    "--runs", type=click.IntRange(min=2), default=3, show_default=True, help="Seeds of each recipe."
+)
+@click.option(
+    "--steps", type=click.IntRange(min=10), default=1500, show_default=True, help="Updates of a run."
+)
+@study_options
+def recipes(runs: int, steps: int, where: Where) -> None:
+    """Which recipes raise the ceiling of a mini-run, which are only faster, and which cannot be told apart?
+
+    Needs the extra torch. About half an hour on two cores.
+    """
+    from importlib.util import find_spec
+
+    from forecast.errors import InputError
+    from studies.recipe_verdicts import NOTES, analyse, figure, markdown
+
+    if find_spec("torch") is None:
+        raise InputError("mini-runs need torch", fix="pip install 'rlforecast[torch]'")
+
+    def report(rows: pd.DataFrame) -> tuple[Figure, str]:
+        found = analyse(rows, TASK, where.seed)
+        return figure(found), f"{markdown(found)}\n\n{NOTES}"
+
+    conduct(
+        NAME,
+        work,
+        tasks(runs, steps, where.seed),
+        report,
+        where,
+        title="Recipes of mini-runs against each other",
+        options={"runs": runs, "steps": steps},
+    )

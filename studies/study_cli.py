@@ -26,6 +26,7 @@ _MODULES = {
     "allocation": "studies.allocation",
     "precursors": "studies.precursors",
     "real-transitions": "studies.real_transitions",
+    "recipes": "studies.recipes",
 }
 """Command -> module that holds it under the same name; loaded when asked for, so that `--help` stays quick."""
 

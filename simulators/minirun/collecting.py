@@ -34,8 +34,10 @@ class Batch:
         What the verifier said, and the truth; 0 or 1.
     sampled_at : int
         Updates the policy had seen when it sampled.
+    tokens, sampled : int
+        Tokens and rollouts that were generated for this batch, thrown away or not.
     figures : dict
-        Of everything that was sampled for this batch, thrown away or not.
+        Of the same.
     """
 
     rollouts: Rollouts
@@ -43,6 +45,8 @@ class Batch:
     accepted: Tensor
     right: Tensor
     sampled_at: int
+    tokens: int
+    sampled: int
     figures: dict[str, float]
 
     def state(self) -> dict[str, object]:
@@ -52,9 +56,16 @@ class Batch:
         return {"rollouts": tensors, **own}
 
     @staticmethod
-    def restored(state: dict) -> Batch:
-        """Back from `state`."""
-        return Batch(**(state | {"rollouts": Rollouts(**state["rollouts"])}))
+    def restored(state: dict, device: str) -> Batch:
+        """Back from `state`, with all tensors on a device."""
+
+        def placed(values: dict) -> dict:
+            return {
+                name: value.to(device) if isinstance(value, Tensor) else value
+                for name, value in values.items()
+            }
+
+        return Batch(**placed(state) | {"rollouts": Rollouts(**placed(state["rollouts"]))})
 
 
 class Collector:
@@ -98,18 +109,21 @@ class Collector:
         if recipe.staleness_style == "pipeline" or not self.waiting:
             while len(self.waiting) < recipe.staleness + 1:
                 self.waiting.append(self._collect(policy, step))
-        return self.waiting.pop(0)
+        batch = self.waiting.pop(0)
+        self.ledger.tokens += batch.tokens
+        self.ledger.rollouts += batch.sampled
+        return batch
 
     def _collect(self, policy: Transformer, step: int) -> Batch:
         recipe = self.settings.recipe
         rounds = [self._sample(policy, recipe.prompts)]
         if recipe.zero_variance == "resample":
-            useful = int(varies(rounds[0][1][0]).sum())
+            useful = int(varies(rounds[0][2][0]).sum())
             while useful < recipe.prompts and len(rounds) <= REFILLS:
                 rounds.append(self._sample(policy, recipe.prompts))
-                useful += int(varies(rounds[-1][1][0]).sum())
+                useful += int(varies(rounds[-1][2][0]).sum())
         rollouts = Rollouts.together([each[0] for each in rounds])
-        rewards, yes, right = (torch.cat([each[1][i] for each in rounds]) for i in range(3))
+        rewards, yes, right = (torch.cat([each[2][i] for each in rounds]) for i in range(3))
         figures = {
             "train_reward": float(yes.mean()),
             "train_pass_rate": float(right.mean()),
@@ -122,9 +136,18 @@ class Collector:
         keep = (~varies(rewards)).int().argsort(stable=True)[: recipe.prompts]
         if recipe.zero_variance != "resample":
             keep = torch.arange(recipe.prompts, device=rewards.device)
-        return Batch(rollouts[keep], rewards[keep], yes[keep], right[keep], step, figures)
+        return Batch(
+            rollouts=rollouts[keep],
+            rewards=rewards[keep],
+            accepted=yes[keep],
+            right=right[keep],
+            sampled_at=step,
+            tokens=sum(each[1] for each in rounds),
+            sampled=rewards.numel(),
+            figures=figures,
+        )
 
-    def _sample(self, policy: Transformer, count: int) -> tuple[Rollouts, list[Tensor]]:
+    def _sample(self, policy: Transformer, count: int) -> tuple[Rollouts, int, list[Tensor]]:
         recipe, task, device = self.settings.recipe, self.task, self.settings.device
         indices = self.feed.next(count)
         prompts = self.pool[indices]
@@ -148,8 +171,10 @@ class Collector:
             self.feed.set_aside(indices[yes.mean(1) >= recipe.easy])
         used = work(task.prompt_length, count, lengths.flatten().tolist())
         self.ledger.gen_flops += used.forward(policy)
-        self.ledger.tokens += used.tokens
-        self.ledger.rollouts += count * recipe.rollouts
         penalty = length_penalty(lengths, (responses == EOS).any(-1), task, recipe)
         found = (yes - penalty, yes, right)
-        return rollouts, [torch.as_tensor(each, dtype=torch.float32, device=device) for each in found]
+        return (
+            rollouts,
+            used.tokens,
+            [torch.as_tensor(each, dtype=torch.float32, device=device) for each in found],
+        )

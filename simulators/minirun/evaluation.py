@@ -30,7 +30,7 @@ class Evaluation:
     samples : int
         Rollouts of each.
     figures : dict
-        ``pass@k``, ``val_entropy``, ``val_truncated``; ``val_proxy_reward`` where the verifier is not the truth.
+        ``pass@k``, ``val_entropy``, ``val_truncated``; ``proxy_pass_rate`` where the verifier is not the truth.
     work : Work
         What it generated.
     """
@@ -90,7 +90,7 @@ def evaluate(
     figures["val_truncated"] = float(np.mean(~(responses == EOS).any(-1)))
     figures["val_response_length"] = float(lengths.mean())
     if settings.verifier.flawed:
-        figures["val_proxy_reward"] = float(
+        figures["proxy_pass_rate"] = float(
             accepted(right, task, prompts, responses, settings.verifier).mean()
         )
     return Evaluation(

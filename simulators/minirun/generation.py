@@ -48,7 +48,7 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Interruption:
-    """A token that is forced on a response that has not ended by place `at`."""
+    """A token that is forced, at place `at`, on responses that have neither ended nor chosen it themselves."""
 
     at: int
     mark: int
@@ -101,16 +101,17 @@ def sample(
         # The largest of p / Exp(1) is a draw from p.
         races = torch.empty_like(logs).exponential_(generator=generator)
         chosen = (logs - races.log()).argmax(-1)
-        forced = interruption is not None and at == interruption.at
-        if forced:
-            chosen = torch.full_like(chosen, interruption.mark)  # type: ignore[union-attr]
         token = torch.where(open_, chosen, end)
+        mine = open_
+        if interruption is not None and at == interruption.at:
+            forced = open_ & ~(tokens[..., :at] == interruption.mark).any(-1)
+            token = torch.where(forced, interruption.mark, token)
+            mine = open_ & ~forced
         tokens[..., at] = token
         written[..., at] = open_
-        if not forced:
-            mask[..., at] = open_
-            logp[..., at] = torch.where(open_, logs.gather(-1, token[..., None])[..., 0], 0.0)
-            entropy[..., at] = torch.where(open_, -(logs.exp() * logs).nansum(-1), 0.0)
+        mask[..., at] = mine
+        logp[..., at] = torch.where(mine, logs.gather(-1, token[..., None])[..., 0], 0.0)
+        entropy[..., at] = torch.where(mine, -(logs.exp() * logs).nansum(-1), 0.0)
         open_ = open_ & (token != end)
         if not open_.any():
             break

@@ -19,12 +19,14 @@ class Ledger:
     Attributes
     ----------
     gen_flops, train_flops, eval_flops : float
+        Spent; generation also for batches that wait.
     tokens : int
-        Generated: prompts without their last token, once per group, and every token of a response.
+        Generated for the batches that were trained on, thrown away for them or not: prompts without their last token,
+        once per group, and every token of a response.
     train_tokens : int
-        The same of the batches that were trained on, whatever was filtered out of the loss.
+        Trained on, whatever was filtered out of the loss.
     rollouts : int
-        Sampled for training, those thrown away included.
+        As `tokens`.
     device_seconds, eval_seconds : float
         Of one GPU; on a CPU, seconds of one core.
     """

@@ -255,7 +255,8 @@ class RunSettings:
     @property
     def evaluated(self) -> list[int]:
         """Steps after which the policy is evaluated, 0 among them."""
-        spaced = {round(self.steps ** (i / max(self.points - 1, 1))) for i in range(self.points)}
+        # One point is the last step.
+        spaced = {round(self.steps ** (i / (self.points - 1))) for i in range(self.points) if self.points > 1}
         return sorted({0, *spaced, self.steps})
 
     def plain(self) -> dict[str, Any]:

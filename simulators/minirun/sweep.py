@@ -18,10 +18,13 @@ from queue import Queue
 from typing import Any
 
 from forecast.errors import ForecastError, InputError
-from forecast.files import replacing
+from forecast.files import LOCK, locked, replacing
 from simulators.minirun.settings import RunSettings
+from simulators.minirun.tasks.registry import task
+from simulators.minirun.training import ABOUT, FILES, LOG, refuse_other
+from simulators.minirun.warm_start import place
 
-LOG, ABOUT, SPEC = "log.jsonl", "settings.json", "runs.toml"
+SPEC = "runs.toml"
 
 Report = Callable[[str, dict[str, Any]], None]
 """Called with the name of a run and what it says: ``stage``, ``done``, ``total``, ``pass_rate``."""
@@ -71,7 +74,20 @@ def sweep(
     RunFailed
         If a run fails.
     """
-    _check(runs, folder)
+    _check(runs, folder, overwrite=overwrite)
+    with locked(folder, "this sweep"):
+        _sweep(runs, folder, jobs, devices, overwrite, report)
+        (folder / LOCK).unlink()
+
+
+def _sweep(
+    runs: Sequence[RunSettings],
+    folder: Path,
+    jobs: int,
+    devices: Sequence[str],
+    overwrite: bool,
+    report: Report,
+) -> None:
     for settings in runs if overwrite else ():
         shutil.rmtree(folder / name(settings), ignore_errors=True)
     listed: set[str] = set()
@@ -84,33 +100,44 @@ def sweep(
                 temporary.write_text(spec(folder), encoding="utf-8")
         report(run, words)
 
-    # One process makes the checkpoint that all start from.
-    _in_processes([(runs[0], None)], 1, devices, listing)
+    start = runs[0]
+    if not place(task(start.task), start.size, start.warm_seed, start.device).exists():
+        # One process makes the checkpoint that all start from.
+        _in_processes([(start, None)], 1, devices, listing)
     _in_processes([(each, folder / name(each)) for each in runs], jobs, devices, listing)
 
 
-def _check(runs: Sequence[RunSettings], folder: Path) -> None:
+def _check(runs: Sequence[RunSettings], folder: Path, *, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError("is no folder", where=folder, fix="choose another place")
-    planned = {name(settings) for settings in runs}
     for entry in sorted(folder.iterdir()) if folder.exists() else ():
-        if entry.name == SPEC or entry.name.startswith(".") or (entry.name in planned and entry.is_dir()):
-            continue
-        if not (entry / ABOUT).is_file():
+        if not (entry.name in (SPEC, LOCK, ".DS_Store") or _is_run(entry)):
             raise InputError(
-                "holds what no mini-run wrote", where=folder, found=entry.name, fix="choose another"
+                "holds what no mini-run wrote", where=folder, found=entry.name, fix="choose another folder"
             )
+    planned = {name(settings): settings.plain() for settings in runs}
     for path, about in _abouts(folder):
-        for what in ("task", "verifier", "size", "warm_seed", "heldout", "samples"):
-            kept, asked = about[what], runs[0].plain()[what]
-            if path.name not in planned and kept != asked:
-                raise InputError(
-                    f"holds runs with another {what}",
-                    where=folder,
-                    found=f"{kept!r} in {path.name}",
-                    expected=repr(asked),
-                    fix="choose another folder",
-                )
+        if path.name not in planned:
+            for what in ("task", "verifier", "size", "warm_seed", "heldout", "samples"):
+                kept, asked = about.get(what), runs[0].plain()[what]
+                if kept != asked:
+                    raise InputError(
+                        f"holds runs with another {what}",
+                        where=folder,
+                        found=f"{kept!r} in {path.name}",
+                        expected=repr(asked),
+                        fix="choose another folder",
+                    )
+        elif not overwrite:
+            refuse_other(planned[path.name], about, path)
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder holds a run, or what is left of one that was killed as it began."""
+    return path.is_dir() and all(
+        entry.name in FILES or entry.name.startswith(tuple(f".{name}." for name in FILES))
+        for entry in path.iterdir()
+    )
 
 
 def _abouts(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

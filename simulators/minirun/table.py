@@ -15,13 +15,13 @@ UNITS = {"flops": "flops", "tokens": "tokens", "rollouts": "rollouts", "steps": 
 
 _DERIVATION = {
     "flops": "generation and training, prompts and responses; warm start and evaluation apart",
-    "tokens": "generated for training, prompts once per group",
-    "rollouts": "sampled for training",
+    "tokens": "generated for the updates made, prompts once per group",
+    "rollouts": "sampled for the updates made",
     "steps": "updates",
 }
 
 
-def run_table(logs: Mapping[str, Sequence[Mapping[str, Any]]], unit: str = "flops") -> Runs:
+def run_table(logs: Mapping[str, Sequence[Mapping[Any, Any]]], unit: str = "flops") -> Runs:
     """Make a run table of logs by name of run.
 
     Parameters

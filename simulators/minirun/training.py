@@ -155,14 +155,15 @@ class Run:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Go on from `state`, read onto the CPU."""
         feed = self.collector.feed
         self.policy.load_state_dict(state["policy"])
         self.updater.reference.load_state_dict(state["reference"])
         self.updater.optimiser.load_state_dict(state["optimiser"])
-        self.sampler.set_state(state["sampler"].cpu())
+        self.sampler.set_state(state["sampler"])
         self.rng.bit_generator.state = json.loads(state["rng"])
-        self.collector.waiting = [Batch.restored(each) for each in state["waiting"]]
+        device = self.settings.device
+        self.collector.waiting = [Batch.restored(each, device) for each in state["waiting"]]
         feed.order, feed.at, feed.easy = state["order"].numpy(), state["at"], state["easy"].numpy()
         self.step = state["step"]
         for name, value in state["ledger"].items():
@@ -200,7 +201,7 @@ def train(
     Raises
     ------
     InputError
-        If the folder holds a run with other settings, or a checkpoint that cannot be read.
+        If the folder holds a run with other settings, or settings or a checkpoint that cannot be read.
     """
     run = Run(settings, weights)
     if folder is not None:
@@ -219,19 +220,43 @@ def train(
     return run.rows
 
 
+def refuse_other(asked: dict[str, Any], kept: dict[str, Any], folder: Path) -> None:
+    """Raise if a folder holds a run with other settings than those asked for."""
+    before, now = _flat(kept), _flat(asked)
+    changed = [name for name in now if before.get(name) != now[name]]
+    if changed:
+        raise InputError(
+            "holds a run with other settings",
+            where=folder,
+            found=", ".join(f"{name} {before.get(name)!r}" for name in changed),
+            expected=", ".join(f"{name} {now[name]!r}" for name in changed),
+            fix="name another folder, or --overwrite",
+        )
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one level: ``recipe.kl`` and so on."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= (
+            {f"{name}.{key}": each for key, each in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
+    return flat
+
+
 def _take_up(run: Run, folder: Path, cost: dict[str, float]) -> None:
     about = folder / ABOUT
     settings = json.loads(json.dumps(run.settings.plain()))
     if about.exists():
-        kept = json.loads(about.read_text(encoding="utf-8"))["settings"]
-        if kept != settings:
-            changed = [name for name in settings if kept.get(name) != settings[name]]
+        try:
+            kept = dict(json.loads(about.read_text(encoding="utf-8"))["settings"])
+        except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                "holds a run with other settings",
-                where=folder,
-                found=", ".join(f"{name} {kept.get(name)!r}" for name in changed),
-                fix="name another folder, or --overwrite",
-            )
+                "settings cannot be read", where=about, found=error, fix="--overwrite to begin anew"
+            ) from error
+        refuse_other(settings, kept, folder)
     else:
         folder.mkdir(parents=True, exist_ok=True)
         text = {
@@ -249,10 +274,14 @@ def _take_up(run: Run, folder: Path, cost: dict[str, float]) -> None:
         }
         with replacing(about) as temporary:
             temporary.write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
+    for name in FILES:
+        # What a run was writing when it was killed.
+        for left in folder.glob(f".{name}.*.tmp"):
+            left.unlink(missing_ok=True)
     checkpoint = folder / CHECKPOINT
     if checkpoint.exists():
         try:
-            run.restore(torch.load(checkpoint, weights_only=True, map_location=run.settings.device))
+            run.restore(torch.load(checkpoint, weights_only=True, map_location="cpu"))
         except Exception as error:
             raise InputError(
                 "checkpoint cannot be read", where=checkpoint, found=error, fix="--overwrite to begin anew"

@@ -73,8 +73,7 @@ def cached(
     InputError
         If a file in the cache cannot be read.
     """
-    folder = folder or cache_folder()
-    path = folder / f"{task.name}-{_identity(task, size, seed, torch.device(device).type)}.pt"
+    path = place(task, size, seed, device, folder)
     if path.exists():
         try:
             held = torch.load(path, weights_only=True)
@@ -89,13 +88,11 @@ def cached(
     return weights, cost
 
 
-def cache_folder() -> Path:
-    """``rlforecast/minirun`` in the user's cache folder (``XDG_CACHE_HOME`` or ``~/.cache``)."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "rlforecast" / "minirun"
-
-
-def _identity(task: Task, size: Size, seed: int, kind: str) -> str:
+def place(task: Task, size: Size, seed: int, device: str, folder: Path | None = None) -> Path:
+    """File of a warm start, made or not: in `folder`, or where `cached` keeps them by default."""
+    if folder is None:
+        home = os.environ.get("XDG_CACHE_HOME")
+        folder = (Path(home) if home else Path.home() / ".cache") / "rlforecast" / "minirun"
     about = {
         "task": task.name,
         "phases": [asdict(phase) for phase in task.phases],
@@ -105,9 +102,10 @@ def _identity(task: Task, size: Size, seed: int, kind: str) -> str:
         "seed": seed,
         "settings": [BATCH, RATE, LAST_RATE, POOL, MADE],
         "torch": torch.__version__,
-        "device": kind,
+        "device": torch.device(device).type,
     }
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+    return folder / f"{task.name}-{digest}.pt"
 
 
 def train(

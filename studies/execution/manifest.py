@@ -6,14 +6,11 @@ says what the files belong to; ``.lock`` keeps a second process out and is let g
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from forecast.errors import InputError
-from forecast.files import replacing
+from forecast.files import LOCK, locked, replacing
 from studies.execution.errors import TaskFailed
 from studies.execution.tasks import KEY_COLUMN, Outcome, Task, canonical, differences
 
@@ -30,54 +27,7 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _NAME = "manifest.json"
-_LOCK = ".lock"
 _OURS = ("*.parquet", "*.error.txt", ".*.tmp")
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder` (made if missing) for this process alone.
-
-    Raises
-    ------
-    InputError
-        If another process holds it, or it cannot be written to.
-    """
-    try:
-        descriptor = _acquire(folder)
-    except OSError as error:
-        raise InputError(
-            "cannot be written", where=folder, found=error.strerror or str(error), fix="choose another -o"
-        ) from error
-    try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _acquire(folder: Path) -> int:
-    path = folder / _LOCK
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its last holder may have deleted the file after it was opened here.
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), path.stat()):
-                    return descriptor
-        except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode() or "another process"
-            os.close(descriptor)
-            raise InputError(
-                "this study is being run already",
-                where=folder,
-                found=holder,
-                fix="wait for it or choose another -o",
-            ) from None
-        os.close(descriptor)
 
 
 class Manifest:
@@ -253,8 +203,8 @@ def remove(folder: Path) -> None:
     """
     if not folder.is_dir():
         return
-    with locked(folder):
-        _delete(folder, *_OURS, _NAME, _LOCK)
+    with locked(folder, "this study"):
+        _delete(folder, *_OURS, _NAME, LOCK)
         with suppress(OSError):
             folder.rmdir()
 

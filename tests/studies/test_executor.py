@@ -22,7 +22,8 @@ import work
 from rich.console import Console
 
 from forecast.errors import InputError
-from studies.execution.manifest import locked, remove
+from forecast.files import locked
+from studies.execution.manifest import remove
 from studies.execution.progress import task_progress
 from studies.executor import Task, TaskFailed, run_tasks
 
@@ -244,7 +245,7 @@ def test_folder_of_somebody_else_is_left_alone(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-    with locked(tmp_path):
+    with locked(tmp_path, "this study"):
         with pytest.raises(InputError, match=f"being run already, found process {os.getpid()} on"):
             run(tmp_path, work.tasks(1))
         with pytest.raises(InputError, match="being run already"):

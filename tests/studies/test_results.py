@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 
 from forecast.errors import InputError
+from forecast.files import locked
 from studies.conduct import Where
-from studies.execution.manifest import locked
 from studies.executor import Interrupted, run_tasks
 from studies.results import check_results, parts_folder, read_provenance, write_results
 from studies.study_cli import study, study_options
@@ -88,7 +88,7 @@ def test_finished_tasks_go_when_results_are_there(tmp_path):
     folder = parts_folder(tmp_path, "coverage")
     run_tasks(work.draws, work.tasks(1), folder, name="coverage", settings={}, workers=1)
     assert folder.name == "coverage.parts"
-    with locked(folder):
+    with locked(folder, "this study"):
         write(tmp_path)
     assert list(folder.glob("*.parquet")), "another process works on them"
     write(tmp_path)

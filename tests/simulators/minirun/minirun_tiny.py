@@ -28,7 +28,9 @@ def small(task: str = "addmul", of: Recipe | str = "base", **changes) -> RunSett
     """Settings of a run of a few steps; those of the recipe are changed by name as well."""
     known = Recipe.__dataclass_fields__
     chosen = recipe(of) if isinstance(of, str) else of
-    inner = {"prompts": 4, "rollouts": 4} | {name: changes.pop(name) for name in list(changes) if name in known}
+    inner = {"prompts": 4, "rollouts": 4} | {
+        name: changes.pop(name) for name in list(changes) if name in known
+    }
     usual = {
         "steps": 6,
         "points": 3,

@@ -14,6 +14,7 @@ from minirun_tiny import parts, responses_of, small
 
 from simulators.minirun import collecting
 from simulators.minirun.collecting import REFILLS, Batch
+from simulators.minirun.generation import score, states
 from simulators.minirun.settings import Recipe, Verifier
 from simulators.minirun.tasks.base import EOS, SYMBOLS
 from simulators.minirun.tasks.registry import task
@@ -84,14 +85,10 @@ def test_a_batch_is_sampled_by_the_policy_of_its_time(style):
         past.append({name: value.clone() for name, value in policy.state_dict().items()})
         batch = collector.next(policy, step)
         policy.load_state_dict(past[batch.sampled_at])
-        before = updater.optimiser.state_dict()
-        from simulators.minirun.generation import score, states
-
         with torch.no_grad():
             found = score(policy, states(policy, batch.rollouts), batch.rollouts)
         assert (found - batch.rollouts.logp).abs().max() < 1e-5
         policy.load_state_dict(past[-1])
-        assert before["param_groups"] == updater.optimiser.state_dict()["param_groups"]
         updater.update(batch, step)
 
 
@@ -182,7 +179,9 @@ def test_a_true_verifier_accepts_the_truth(name, scripted):
 def test_exploits_are_rewarded_and_the_truth_is_still_known(exploit, rule):
     settings = small(verifier=Verifier(exploit=exploit), rollouts=8, staleness=0, pool=256)
     policy, collector, _ = parts(settings)
-    answers = {tuple(t): a for t, a in zip(collector.pool.tokens.tolist(), collector.pool.answers, strict=True)}
+    answers = {
+        tuple(t): a for t, a in zip(collector.pool.tokens.tolist(), collector.pool.answers, strict=True)
+    }
     number, yes = 0, 0
     for step in range(40):
         batch = collector.next(policy, step)
@@ -243,7 +242,7 @@ def test_prompts_of_a_batch_come_from_the_pool_and_belong_to_their_groups():
 def test_a_batch_survives_its_state():
     policy, collector, _ = parts(small())
     batch = collector.next(policy, 0)
-    back = Batch.restored(batch.state())
+    back = Batch.restored(batch.state(), "cpu")
     assert torch.equal(back.rollouts.logp, batch.rollouts.logp)
     assert torch.equal(back.rewards, batch.rewards)
     assert (back.sampled_at, back.figures) == (batch.sampled_at, batch.figures)

@@ -1,5 +1,4 @@
 """Does every training prompt get its turn, and stay away once it is set aside?"""
-# ruff: noqa: E402
 
 from __future__ import annotations
 

@@ -24,8 +24,9 @@ def price(policy: Transformer, prompt: int, count: int, lengths: list[int]) -> t
     A token is multiplied with every matrix (2 N), and in every layer with the keys and the values of every token it
     sees (2 x 2 x width).
     """
-    each = 2 * sum(p.numel() for n, p in policy.named_parameters() if n.endswith("weight") and p.ndim == 2)
-    each -= 2 * sum(p.numel() for n, p in policy.named_parameters() if n[:5] in ("symbo", "posit", "value"))
+    apart = ("symbols.weight", "positions.weight", "value.weight")
+    matrices = [p for name, p in policy.named_parameters() if p.ndim == 2 and name not in apart]
+    each = 2 * sum(p.shape[0] * p.shape[1] for p in matrices)
     tokens, operations = 0, 0.0
     for _ in range(count):
         for seen in range(1, prompt):
@@ -53,7 +54,7 @@ def test_three_batches_of_the_worked_example():
     assert batches * used.forward(policy) == pytest.approx(expected, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.data())
 def test_ragged_lengths_by_brute_force(prompt, count, groups, data):
     policy = Transformer(Size(8, 3, 2), 26, 30, torch.Generator().manual_seed(0))
@@ -89,7 +90,8 @@ def charged(policy, batches: list[Rollouts]) -> tuple[int, float]:
 
 @pytest.mark.parametrize("task", ["addmul", "chain"])
 @pytest.mark.parametrize(
-    ("of", "passes"), [("reinforce", 3), ("scalerl", 3), ("grpo", 4), ("online_dpo", 4), ("dapo", 3), ("ppo", 3)]
+    ("of", "passes"),
+    [("reinforce", 3), ("scalerl", 3), ("grpo", 4), ("online_dpo", 4), ("dapo", 3), ("ppo", 3)],
 )
 def test_a_run_is_charged_for_all_it_samples_and_for_all_it_is_given_to_train_on(task, of, passes, watched):
     policy, collector, updater = parts(small(task, of, rollouts=2))
@@ -98,10 +100,14 @@ def test_a_run_is_charged_for_all_it_samples_and_for_all_it_is_given_to_train_on
         batch = collector.next(policy, step)
         trained.append(batch.rollouts)
         updater.update(batch, step)
-    generated, forward = charged(policy, watched)
     ledger = updater.ledger
-    assert (ledger.tokens, ledger.gen_flops) == (generated, pytest.approx(forward, rel=1e-12))
-    assert ledger.rollouts == sum(each.tokens.shape[0] * each.tokens.shape[1] for each in watched)
+    _, forward = charged(policy, watched)
+    assert ledger.gen_flops == pytest.approx(forward, rel=1e-12)
+    # A pipeline holds batches that wait: their operations are spent, but nothing was trained on them yet.
+    used = watched if of == "dapo" else watched[:4]
+    generated, _ = charged(policy, used)
+    assert ledger.tokens == generated
+    assert ledger.rollouts == sum(each.tokens.shape[0] * each.tokens.shape[1] for each in used)
     tokens, forward = charged(policy, trained)
     assert (ledger.train_tokens, ledger.train_flops) == (tokens, pytest.approx(passes * forward, rel=1e-12))
     assert ledger.flops == ledger.gen_flops + ledger.train_flops

@@ -90,7 +90,9 @@ def test_length_penalty_by_hand():
 
 @pytest.mark.parametrize("overlong", ["truncate", "interrupt"])
 def test_no_penalty_without_being_asked_for(overlong):
-    assert not length_penalty(np.array([[16]]), np.array([[False]]), task("chain"), Recipe(overlong=overlong)).any()
+    assert not length_penalty(
+        np.array([[16]]), np.array([[False]]), task("chain"), Recipe(overlong=overlong)
+    ).any()
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if name != "chain"])
@@ -133,4 +135,6 @@ def test_the_interruption_reaches_every_response_that_still_goes_on():
     )
     long = rollouts.written.sum(-1) > found.at
     assert long.any()
-    assert torch.equal(rollouts.tokens[..., found.at] == SYMBOLS.index(">"), long)
+    marked = (rollouts.tokens[..., : found.at + 1] == SYMBOLS.index(">")).any(-1)
+    assert marked[long].all()
+    assert not rollouts.mask[..., found.at][long].all()
