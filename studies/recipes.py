@@ -27,6 +27,12 @@ TASK = "addmul"
 POINTS = 40
 POOL = 8192
 
+KEPT = (
+    *("recipe", "seed", "step", "stratum", "pass_rate", "trials", "gen_flops", "train_flops", "flops"),
+    *("device_seconds", "zero_variance", "entropy", "ratio_mean", "ratio_max", "clipped", "lag"),
+)
+"""Columns of the logs that the result keeps."""
+
 PUBLISHED = ("scalerl", "magistral", "minimax", "dapo", "grpo", "dr_grpo", "gspo", "ppo", "rloo")
 """Named recipes, as their papers describe them (`simulators.minirun.recipes`)."""
 
@@ -74,8 +80,7 @@ def work(task: Task) -> pd.DataFrame:
         pool=POOL,
     )
     weights, _ = cached(named(TASK), settings.size, settings.warm_seed)
-    # The tables of studies keep their own column of that name.
-    return pd.DataFrame(train(settings, weights)).drop(columns="task")
+    return pd.DataFrame(train(settings, weights))[list(KEPT)]
 
 
 def tasks(seeds: int, steps: int, seed: int) -> list[Task]:
