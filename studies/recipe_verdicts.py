@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Findings:
     upto : float
         Compute that every run reached, FLOPs: what is fitted.
     recipes : pandas.DataFrame
-        Ceiling, compute to half of the gain and last level of each recipe.
+        Ceiling and last level of each recipe, and what a batch costs.
     pairs : pandas.DataFrame
         As `forecast.compare` returns them.
     """
@@ -88,6 +89,8 @@ def analyse(rows: pd.DataFrame, task: str, seed: int) -> Findings:
     for name in rows["recipe"].drop_duplicates():
         own = whole[(whole["recipe"] == name) & (whole["compute"] <= upto)]
         last = own[own["compute"] > upto / 2].groupby("run")["value"].mean()
+        paths = [run["value"] for _, run in own.groupby("run")]
+        fallen = float(np.mean([path.max() - path.iloc[-1] for path in paths]))
         end = used[used["recipe"] == name].groupby("seed").last()
         fitted = {row["parameter"]: row for _, row in found[found["name"] == name].iterrows()}
         ceiling = fitted["ceiling"]
@@ -97,13 +100,10 @@ def analyse(rows: pd.DataFrame, task: str, seed: int) -> Findings:
                 "ceiling": ceiling["q50"],
                 "ceiling_q05": ceiling["q05"],
                 "ceiling_q95": ceiling["q95"],
-                "ceiling_verdict": ceiling["verdict"],
-                "midpoint": fitted["midpoint"]["q50"],
-                "exponent": fitted["exponent"]["q50"],
                 "last": last.mean(),
                 "last_sd": last.std(),
+                "fallen": fallen,
                 "per_update": (end["flops"] / end["step"]).mean(),
-                "seconds": end["device_seconds"].mean(),
             }
         )
     return Findings(runs, upto, pd.DataFrame(lines), fc.compare(fit))
@@ -159,14 +159,15 @@ _LETTERS = {
 def markdown(found: Findings) -> str:
     """Tables: recipes against the default, what ScaleRL found, all pairs."""
     lines = [
-        "| recipe | level at the end (sd over seeds) | ceiling (90 %) | less base (90 %) | P(higher) | P(within .02) | speed, times base (90 %) | P(faster) | verdict | GFLOP per update |",
-        "|---" * 10 + "|",
+        "| recipe | last half (sd over seeds) | last below highest | ceiling with creep (90 %) | ceiling less base (90 %) | P(higher) | P(within .02) | speed, times base (90 %) | P(faster) | verdict | GFLOP per update |",
+        "|---" * 11 + "|",
     ]
     for _, row in found.recipes.iterrows():
         name = row["recipe"]
         cells = [
             name,
             f"{row['last']:.3f} ({row['last_sd']:.3f})",
+            f"{row['fallen']:.3f}",
             f"{row['ceiling']:.3f} ({row['ceiling_q05']:.3f}-{row['ceiling_q95']:.3f})",
         ]
         if name == BASE:
@@ -202,7 +203,6 @@ def markdown(found: Findings) -> str:
 
 def figure(found: Findings) -> Figure:
     """Curves, ceilings and speeds against the default, and the verdict on every pair."""
-    import numpy as np
     from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
