@@ -103,7 +103,7 @@ def tasks(seeds: int, steps: int, seed: int) -> list[Task]:
 def recipes(runs: int, steps: int, where: Where) -> None:
     """Which recipes raise the ceiling of a mini-run, which are only faster, and which cannot be told apart?
 
-    Needs the extra torch. About half an hour on two cores.
+    Needs the extra torch. About an hour on two cores.
     """
     from importlib.util import find_spec
 

@@ -115,6 +115,8 @@ class Run:
         }
         passed, trials = int(found.passed.sum()), found.passed.size * found.samples
         whole = {"pass_rate": passed / trials, "trials": trials}
+        if settings.recipe.easy is not None:
+            whole["set_aside"] = float(self.collector.feed.easy.mean())
         self.rows.append(common | whole | found.figures | self._trained())
         for index, name in enumerate(self.task.classes):
             own = found.passed[self.heldout.stratum == index]

@@ -161,6 +161,9 @@ def test_a_run_handed_over_after_every_update_is_the_same_to_the_last_bit(of, ho
     assert rows_without_seconds(whole.rows) == rows_without_seconds(run.rows)
     if of == "scalerl":
         assert whole.collector.feed.easy.any()
+        logged = [row["set_aside"] for row in whole.rows if "stratum" not in row]
+        assert logged[0] == 0
+        assert logged[-1] == whole.collector.feed.easy.mean()
 
 
 @pytest.mark.parametrize("after", [0, 1, 5, 11])
