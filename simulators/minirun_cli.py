@@ -178,7 +178,7 @@ def _sweep(
 
     console = messages()
     jobs = jobs or (len(gpus) if gpus else len(os.sched_getaffinity(0)))
-    where = f"{len(gpus)} GPUs" if len(gpus) > 1 else "a GPU" if gpus else f"{min(jobs, len(runs))} CPU cores"
+    where = f"{len(gpus)} GPUs" if len(gpus) > 1 else "a GPU" if gpus else _cores(min(jobs, len(runs)))
     console.print(f"{len(runs)} runs of {runs[0].steps:,} updates on {where}", markup=False)
     try:
         with _progress(console, len(runs) * runs[0].steps) as report:
@@ -188,6 +188,10 @@ def _sweep(
         ctx.exit(130)
     console.print(f"wrote {directory}: {len(runs)} runs, read by {directory / 'runs.toml'}", markup=False)
     console.print(f"next: rlforecast fit {directory / 'runs.toml'} -o fit", markup=False)
+
+
+def _cores(count: int) -> str:
+    return "a CPU core" if count == 1 else f"{count} CPU cores"
 
 
 @contextmanager

@@ -205,11 +205,12 @@ def _in_processes(jobs: Sequence[Job], limit: int, devices: Sequence[str], repor
             free += [device] if device is not None else []
             if process.wait() and run not in failed:
                 failed[run] = (
-                    f"its process ended with exit code {process.returncode} (killed, or out of memory?)"
+                    f"its process ended with exit code {process.returncode} (killed, or out of memory?). What has "
+                    "been done is kept: run the same command to go on"
                 )
     if failed:
         run, why = next(iter(failed.items()))
-        raise RunFailed(f"{run}: {why}. What has been done is kept: run the same command to go on")
+        raise RunFailed(f"{run}: {why}")
 
 
 def _start(

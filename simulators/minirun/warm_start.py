@@ -11,9 +11,11 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,16 +78,22 @@ def cached(
     path = place(task, size, seed, device, folder)
     if path.exists():
         try:
-            held = torch.load(path, weights_only=True)
+            held = load(path)
             return held["weights"], json.loads(held["cost"])
         except Exception as error:
-            raise InputError(
-                "cached warm start cannot be read", where=path, found=error, fix="delete it"
-            ) from error
+            raise InputError("cached warm start is damaged", where=path, fix="delete it") from error
     weights, cost = train(task, size, seed, device=device, report=report)
     with replacing(path) as temporary:
         torch.save({"weights": weights, "cost": json.dumps(cost)}, temporary)
     return weights, cost
+
+
+def load(path: Path) -> Any:
+    """Tensors, numbers and text from a file, on the CPU; nothing in it is executed."""
+    with warnings.catch_warnings():
+        # About files that are no checkpoints: they are refused anyway.
+        warnings.simplefilter("ignore")
+        return torch.load(path, weights_only=True, map_location="cpu")
 
 
 def place(task: Task, size: Size, seed: int, device: str, folder: Path | None = None) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,11 @@ def _work(settings: RunSettings, asked: dict[str, Any]) -> None:
 
 
 def _say(**words: Any) -> None:
-    """Tell the parent; where it has gone, the broken pipe ends this process."""
-    print(json.dumps(words), flush=True)
+    """Tell the parent; where it has gone, end."""
+    try:
+        print(json.dumps(words), flush=True)
+    except BrokenPipeError:
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -303,7 +303,10 @@ def assert_normal(draws: xr.DataArray, mean: float, sd: float, label: str) -> No
         assert abs(np.quantile(values, probability) - value) < 4.5 * error, (label, probability, value, error)
 
 
-@pytest.mark.parametrize("pooled", [(), POOLED_PARAMETERS], ids=["apart", "pooled"])
+@pytest.mark.parametrize(
+    "pooled",
+    [pytest.param((), id="apart", marks=pytest.mark.slow), pytest.param(POOLED_PARAMETERS, id="pooled")],
+)
 def test_without_information_the_posterior_is_the_prior(pooled: tuple[str, ...]) -> None:
     priors = PRIORS["wide"]
     data = says_nothing(SHAPES[4, 2])
