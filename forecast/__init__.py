@@ -11,8 +11,10 @@ from forecast.errors import ForecastError, InputError, Withheld
 if TYPE_CHECKING:
     from forecast.fits import Fit, fit, load
     from forecast.outlook.backtest import Backtest, backtest
+    from forecast.outlook.budget import Decision, budget
     from forecast.outlook.comparison import compare
     from forecast.outlook.hazard import Hazard
+    from forecast.outlook.prices import Prices
     from forecast.outlook.transitions import transitions
     from forecast.runs.read import read_runs
     from forecast.runs.table import ComputeAxis, Floor, Metric, Runs
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
 _HOME = {
     "Backtest": "forecast.outlook.backtest",
     "ComputeAxis": "forecast.runs.table",
+    "Decision": "forecast.outlook.budget",
     "Fit": "forecast.fits",
     "Floor": "forecast.runs.table",
     "Hazard": "forecast.outlook.hazard",
     "Metric": "forecast.runs.table",
+    "Prices": "forecast.outlook.prices",
     "Runs": "forecast.runs.table",
     "backtest": "forecast.outlook.backtest",
+    "budget": "forecast.outlook.budget",
     "compare": "forecast.outlook.comparison",
     "fit": "forecast.fits",
     "load": "forecast.fits",
@@ -36,15 +41,18 @@ _HOME = {
 __all__ = [
     "Backtest",
     "ComputeAxis",
+    "Decision",
     "Fit",
     "Floor",
     "ForecastError",
     "Hazard",
     "InputError",
     "Metric",
+    "Prices",
     "Runs",
     "Withheld",
     "backtest",
+    "budget",
     "compare",
     "fit",
     "load",

@@ -8,15 +8,19 @@ from typing import Any
 import click
 
 from forecast.backtest_cli import backtest
+from forecast.budget_cli import budget, compare
 from forecast.cli_options import (
     FORMATS,
-    HazardChoice,
     Numbers,
+    check_new,
     posterior_options,
     read,
     reading_options,
+    transition_options,
+    twice,
 )
 from forecast.errors import InputError
+from forecast.report_cli import report
 from forecast.transitions_cli import transitions, watch
 
 
@@ -61,7 +65,7 @@ def inspect(paths: tuple[Path, ...], write_spec: Path | None, overwrite: bool, f
         output().print(runs_table(runs))
         return
     if write_spec is not None:
-        _check_new(write_spec, overwrite, "--write-spec")
+        check_new(write_spec, overwrite, "--write-spec")
     inspection = inspect_paths(list(paths))
     if form == "json":
         click.echo(json.dumps(inspection.to_dict(), indent=2, default=str))
@@ -192,7 +196,7 @@ def fit(
             f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)"
         )
     print_warnings(say, table)
-    say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {_twice(result):g}")
+    say.print(f"saved in {directory}; next: rlforecast predict {directory} --to {twice(result):g}")
 
 
 @click.command()
@@ -212,18 +216,7 @@ def fit(
     help="curve (true pass rate) or evaluation (what one evaluation would show).",
 )
 @click.option("--name", "names", multiple=True, help="Only this run or recipe; repeatable.")
-@click.option(
-    "--transitions",
-    "moves",
-    default="excluded",
-    show_default=True,
-    help="excluded, or averaged: the curve may rise again or collapse (some seconds per run).",
-)
-@click.option(
-    "--hazard",
-    type=HazardChoice(),
-    help="Transitions expected per decade of compute, with averaged. [default: rise=.05,collapse=.05]",
-)
+@transition_options
 @click.option(
     "--force", is_flag=True, help="Answer although diagnostics failed; every row carries the warning."
 )
@@ -253,11 +246,9 @@ def predict(
     rlforecast predict fit --at 64000 --transitions averaged --hazard .1
     rlforecast predict fit --to 100000 --level recipe --format csv > forecast.csv
     """
-    import json
-
     from forecast.fits import load
     from forecast.outlook.predict import grid_to
-    from forecast.terminal import forecast_table, messages, output, print_warnings
+    from forecast.terminal import forecast_table, messages, output, print_records, print_warnings
 
     if (at is None) == (to is None):
         raise InputError(
@@ -277,87 +268,11 @@ def predict(
         hazard=hazard,
         force=force,
     )
-    if form == "csv":
-        click.echo(table.to_csv(index=False), nl=False)
-    elif form == "json":
-        click.echo(json.dumps(json.loads(table.to_json(orient="records")), indent=2))
-    else:
+    if form == "table":
         output().print(forecast_table(result, table))
+    else:
+        print_records(table, form)
     print_warnings(messages(), table)
 
 
-@click.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option(
-    "-o",
-    "--output",
-    "page",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="HTML page to write.",
-)
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-@click.option(
-    "--at",
-    type=Numbers(),
-    help="Compute to forecast at, in the fit's unit. [default: twice the largest fitted]",
-)
-@click.option(
-    "--level",
-    default="run",
-    show_default=True,
-    help="run, recipe (its mean curve) or new_run (one more seed).",
-)
-@click.option(
-    "--quantity",
-    default="evaluation",
-    show_default=True,
-    help="evaluation (what one evaluation would show) or curve (true pass rate).",
-)
-@click.option(
-    "--stress",
-    type=click.Path(path_type=Path),
-    metavar="DIR2",
-    help="Show the stress test that rlforecast stress wrote into DIR2.",
-)
-@click.option("--force", is_flag=True, help="Write it although diagnostics failed; the page then says so.")
-def report(
-    directory: Path,
-    page: Path,
-    overwrite: bool,
-    at: list[float] | None,
-    level: str,
-    quantity: str,
-    stress: Path | None,
-    force: bool,
-) -> None:
-    """Write one self-contained HTML page: figure, forecast, ceilings, what the bands leave out, receipts.
-
-    Exit codes: 0 done; 1 the fit's diagnostics failed (see --force); 2 bad input.
-
-    \b
-    rlforecast report fit --at 16000 -o report.html
-    """
-    from forecast.fits import load
-    from forecast.report.page import write_page
-    from forecast.terminal import messages
-
-    _check_new(page, overwrite, "-o")
-    result = load(directory)
-    write_page(
-        page, result, at=at or [_twice(result)], level=level, quantity=quantity, stress=stress, force=force
-    )
-    messages().print(f"wrote {page}: open it in a browser")
-
-
-def _check_new(path: Path, overwrite: bool, option: str) -> None:
-    if path.exists() and not overwrite:
-        raise InputError("exists", where=path, fix=f"add --overwrite or choose another {option}")
-
-
-def _twice(result: Any) -> float:
-    return float(f"{2 * result.observations.fitted_upto.max():.3g}")
-
-
-COMMANDS = (inspect, fit, predict, transitions, watch, report, backtest)
+COMMANDS = (inspect, fit, predict, compare, transitions, watch, budget, report, backtest)

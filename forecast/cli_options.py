@@ -57,6 +57,61 @@ class HazardChoice(click.ParamType):
         return value if isinstance(value, Hazard) else Hazard.parse(value)
 
 
+class PriceChoice(click.ParamType):
+    """Money per unit of compute, one number or by base model."""
+
+    name = "PRICE|MODEL=PRICE,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail with what was found."""
+        from forecast.outlook.prices import Prices
+
+        return value if isinstance(value, Prices) else Prices.parse(value)
+
+
+class DomainChoice(click.ParamType):
+    """What holds of the runs, by name."""
+
+    name = "KEY=VALUE,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail with what was found."""
+        from forecast.outlook.domain import parse_domain
+
+        return value if isinstance(value, dict) else parse_domain(value)
+
+
+class VerifierChoice(click.ParamType):
+    """Measured error rates of a verifier."""
+
+    name = "tpr=RATE[/N],fpr=RATE[/N]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail with what was found."""
+        from forecast.outlook.reward import Verifier
+
+        return value if isinstance(value, Verifier) else Verifier.parse(value)
+
+
+def transition_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add whether, and how often, curves may move a second time."""
+    options = [
+        click.option(
+            "--transitions",
+            "moves",
+            default="excluded",
+            show_default=True,
+            help="excluded, or averaged: the curve may rise again or collapse (some seconds per run).",
+        ),
+        click.option(
+            "--hazard",
+            type=HazardChoice(),
+            help="Transitions expected per decade of compute, with averaged. [default: rise=.05,collapse=.05]",
+        ),
+    ]
+    return with_options(command, options)
+
+
 def posterior_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what the posterior is conditioned on besides the evaluations."""
     options = [
@@ -79,6 +134,54 @@ def posterior_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="measured",
             show_default=True,
             help="Pass rate before training: as logged at step 0 where it is, unknown, or stated.",
+        ),
+    ]
+    return with_options(command, options)
+
+
+def check_new(path: Path, overwrite: bool, option: str) -> None:
+    """Refuse to replace a file unasked.
+
+    Raises
+    ------
+    InputError
+        If it exists.
+    """
+    if path.exists() and not overwrite:
+        raise InputError("exists", where=path, fix=f"add --overwrite or choose another {option}")
+
+
+def twice(fit: Any) -> float:
+    """Twice the largest fitted compute, rounded."""
+    return float(f"{2 * fit.observations.fitted_upto.max():.3g}")
+
+
+def budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what a budget is, and what a decision depends on besides it."""
+    options = [
+        click.option(
+            "--at",
+            type=Numbers(),
+            help="Compute that a run is to reach in all, in the fit's unit: options then cost different amounts.",
+        ),
+        click.option("--spend", type=Numbers(), help="Compute to spend from now on, equal for all options."),
+        click.option("--money", type=Numbers(), help="Money to spend from now on, equal for all options."),
+        click.option("--target", type=float, metavar="R", help="Value to reach, on the metric's scale."),
+        click.option(
+            "--price",
+            type=PriceChoice(),
+            help="Money per unit of compute, by base model if need be. [default: as the runs declare]",
+        ),
+        click.option(
+            "--worth",
+            type=float,
+            metavar="MONEY",
+            help="What .01 of the scale is worth, in money (in compute, without a price): options are then compared by value less cost.",
+        ),
+        click.option(
+            "--domain",
+            type=DomainChoice(),
+            help="What will hold when the budget is spent: listed where it differs from the fitted runs.",
         ),
     ]
     return with_options(command, options)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -18,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forecast.outlook.reliability import WARNING_SEPARATOR
+from forecast.records import records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +97,14 @@ def compute(value: float) -> str:
 def interval(row: pd.Series, decimals: int = 3) -> str:
     """Return ``median [q05, q95]``."""
     return f"{row['q50']:.{decimals}f} [{row['q05']:.{decimals}f}, {row['q95']:.{decimals}f}]"
+
+
+def print_records(table: pd.DataFrame, form: str) -> None:
+    """Print a table as data alone on stdout, as ``csv`` or ``json`` (one object per row)."""
+    if form == "csv":
+        click.echo(table.to_csv(index=False), nl=False)
+    else:
+        click.echo(json.dumps(records(table), indent=2))
 
 
 def print_parameters(console: Console, fit: Fit, parameters: pd.DataFrame) -> None:

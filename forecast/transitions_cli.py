@@ -85,10 +85,8 @@ def transitions(
     rlforecast transitions fit --hazard rise=.1,collapse=.02
     rlforecast transitions runs.toml --format csv
     """
-    import json
-
     from forecast.outlook.transitions import transitions as look
-    from forecast.terminal import messages, output, print_receipts, progress_reporter
+    from forecast.terminal import messages, output, print_receipts, print_records, progress_reporter
     from forecast.transitions_tables import print_reasons, transitions_table
 
     say = messages()
@@ -106,13 +104,11 @@ def transitions(
         print_receipts(say, source.receipts)
     with progress_reporter(say) as report:
         table = look(source, horizon=horizon, hazard=hazard, floor=floor, seed=seed, report=report)
-    if form == "csv":
-        click.echo(table.to_csv(index=False), nl=False)
-    elif form == "json":
-        click.echo(json.dumps(json.loads(table.to_json(orient="records")), indent=2))
-    else:
+    if form == "table":
         output().print(transitions_table(table))
         print_reasons(output(), table)
+    else:
+        print_records(table, form)
 
 
 def _refuse_for_a_fit() -> None:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from forecast.curves.sigmoid import sigmoid_compute_to
 from forecast.errors import InputError
 from forecast.outlook.draws import CurveDraws
-from forecast.outlook.fitted_curves import curve_draws, curve_names
+from forecast.outlook.fitted_curves import curve_draws, curve_names, members, model_of
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -32,6 +33,7 @@ SHARE = 0.5
 
 _BEYOND = 10.0
 _GRID = 240
+_ALIKE, _REACH, _TOP, _SLOPE_GRID = 0.2, 3.0, 0.97, 121
 _PATHS = 2000
 """Draws whose whole curve is looked at for crossings: the standard error of a probability is .011 at most."""
 
@@ -51,13 +53,17 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
     Returns
     -------
     pandas.DataFrame
-        One row per pair: ``first, second``; ``difference_q05, _q50, _q95`` of the ceilings of their sigmoids, second
+        One row per pair: ``first, second`` and their base models ``first_model, second_model`` (empty if not
+        declared); ``difference_q05, _q50, _q95`` of the ceilings of their sigmoids, second
         less first, on the metric's scale (without the drift that forecasts allow for beyond the data: recipes of one
         experiment would have to creep apart for it to matter here); ``p_higher``,
-        ``p_within`` (probability that the second ceiling is higher; that it is within `margin`); ``speed_q05, _q50,
+        ``p_within`` (probability that the second ceiling is higher; that it is within `margin`), ``margin``; ``speed_q05, _q50,
         _q95``: compute that the first needs over compute that the second needs to gain `SHARE` of what the lower of
         both ceilings allows (above 1: the second is faster; exponents cannot be compared where ceilings differ);
-        ``p_faster``; ``p_crossing`` and ``crossing`` (median compute, in the fit's unit) of the last crossing of both
+        ``p_faster``; ``efficiency_q05, _q50, _q95`` and ``p_efficient``: exponent of the second over that of the
+        first, after both curves were fitted again with the mean of their ceilings as the ceiling of both (ScaleRL,
+        section 3, there done once, here in every draw); ``midpoint_q05, _q50, _q95``: midpoint of the first over that
+        of the second; ``p_crossing`` and ``crossing`` (median compute, in the fit's unit) of the last crossing of both
         curves up to ten times the fitted compute; ``verdict`` of the second: ``raises the ceiling``, ``lowers the
         ceiling``, ``only faster``, ``only slower`` or ``not decided``.
 
@@ -70,6 +76,8 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
     """
     if not force:
         fit.require_passed()
+    if level not in ("recipe", "run"):
+        raise InputError("unknown level", found=repr(level), expected="recipe | run")
     names = curve_names(fit, level)
     if len(names) < 2:
         raise InputError(f"one {level} is nothing to compare", found=", ".join(names), expected="two or more")
@@ -86,18 +94,25 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
         assert other is not None
         difference = other.ceiling - one.ceiling
         speed = _speed(one, other)
+        efficiency = efficiency_ratio(one, other)
         crossing = _crossing(grid, paths[first], paths[second])
-        higher, within = float(np.mean(difference > 0)), float(np.mean(np.abs(difference) < margin))
-        faster = float(np.mean(speed > 1))
+        higher, within = _share_above(difference, 0), float(np.mean(np.abs(difference) < margin))
+        faster = _share_above(speed, 1)
         rows.append(
             {
                 "first": first,
                 "second": second,
+                "first_model": model_of(fit, members(fit, level, first)),
+                "second_model": model_of(fit, members(fit, level, second)),
                 **_quantiles("difference", difference * scale),
                 "p_higher": higher,
                 "p_within": within,
+                "margin": margin,
                 **_quantiles("speed", speed),
                 "p_faster": faster,
+                **_quantiles("efficiency", efficiency),
+                "p_efficient": _share_above(efficiency, 1),
+                **_quantiles("midpoint", one.midpoint / other.midpoint),
                 "p_crossing": float(np.isfinite(crossing).mean()),
                 "crossing": float(np.nanmedian(crossing)) if np.isfinite(crossing).any() else np.nan,
                 "verdict": verdict(higher, within, faster),
@@ -123,14 +138,61 @@ def verdict(higher: float, within: float, faster: float) -> str:
 
 
 def _speed(one: CurveDraws, other: CurveDraws) -> NDArray[np.float64]:
-    """Compute that `one` needs over what `other` needs to reach a level that both reach, shape (S,)."""
+    """Compute that `one` needs over what `other` needs to reach a level that both reach, shape (S,).
+
+    NaN in draws in which one ends below where the other begins.
+    """
     floor = np.maximum(one.floor, other.floor)
-    level = floor + SHARE * (np.minimum(one.ceiling, other.ceiling) - floor)
+    gain = np.minimum(one.ceiling, other.ceiling) - floor
+    level = floor + SHARE * np.where(gain > 0, gain, np.nan)
     needed = [
         sigmoid_compute_to(level, each.floor, each.ceiling, each.exponent, each.midpoint)
         for each in (one, other)
     ]
     return needed[0] / needed[1]
+
+
+def efficiency_ratio(one: CurveDraws, other: CurveDraws) -> NDArray[np.float64]:
+    """Exponent of `other` over that of `one` at the mean of their ceilings, shape (S,).
+
+    Exponent and ceiling trade off against each other, so exponents are compared with the ceiling held equal: each
+    curve is fitted again by the sigmoid with the common ceiling, by least squares on a grid of log compute that spans
+    its rise. NaN in draws whose ceilings lie further apart than a fifth of the gain: no common ceiling describes both.
+
+    Parameters
+    ----------
+    one, other : CurveDraws
+    """
+    ceiling = (one.ceiling + other.ceiling) / 2
+    gain = ceiling - np.maximum(one.floor, other.floor)
+    alike = np.abs(one.ceiling - other.ceiling) <= _ALIKE * gain
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = _exponent_at(other, ceiling) / _exponent_at(one, ceiling)
+    return np.where(alike & np.isfinite(ratio), ratio, np.nan)
+
+
+def _exponent_at(curve: CurveDraws, ceiling: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Exponent of the sigmoid with that ceiling which is nearest to each draw's curve, shape (S,).
+
+    In logits of the share gained the sigmoid is a line in log compute; weights turn errors of logits into errors of the
+    pass rate.
+    """
+    own = np.linspace(-_REACH, _REACH, _SLOPE_GRID)  # logit of the share of its own gain
+    x = own / curve.exponent[:, None]
+    share = expit(own) * ((curve.ceiling - curve.floor) / (ceiling - curve.floor))[:, None]
+    used = share < _TOP
+    share = np.where(used, share, 0.5)
+    weight = used * (share * (1 - share)) ** 2
+    logit = np.log(share) - np.log1p(-share)
+    total = weight.sum(axis=1)
+    away = x - ((weight * x).sum(axis=1) / total)[:, None]
+    return (weight * away * logit).sum(axis=1) / (weight * away**2).sum(axis=1)
+
+
+def _share_above(draws: NDArray[np.float64], value: float) -> float:
+    """Share of the draws that are known which lie above a value; a tie is half."""
+    known = draws[np.isfinite(draws)]
+    return float(np.mean((known > value) + 0.5 * (known == value))) if len(known) else float("nan")
 
 
 def _thinned(curve: CurveDraws) -> CurveDraws:
@@ -155,4 +217,7 @@ def _crossing(
 
 
 def _quantiles(name: str, draws: NDArray[np.float64]) -> dict[str, float]:
-    return {f"{name}_q{q:02d}": float(np.nanquantile(draws, q / 100)) for q in (5, 50, 95)}
+    known = draws[np.isfinite(draws)]
+    return {
+        f"{name}_q{q:02d}": float(np.quantile(known, q / 100)) if len(known) else np.nan for q in (5, 50, 95)
+    }

@@ -43,6 +43,13 @@ def members(fit: Fit, level: str, name: str) -> list[str]:
     return [run for run in fit.observations.runs if fit.runs.recipes[run] == name]
 
 
+def model_of(fit: Fit, runs: Sequence[str]) -> str:
+    """Base model that all these runs declare; empty where they declare none, or different ones."""
+    table = fit.runs.table
+    models = set(table.loc[table["run"].isin(list(runs)), "model"].dropna())
+    return models.pop() if len(models) == 1 else ""
+
+
 def curve_draws(fit: Fit, level: str, name: str, *, independent: bool = False) -> CurveDraws | None:
     """Draws of one curve; None when the independent fit is asked for and there is none."""
     posterior: xr.Dataset | None = fit.independent_draws if independent else fit.draws

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
 
-from forecast.report.words import compute_text
+from forecast.report.words import compute_text, money_text
 
 _MANTISSAS = (
     (1.0,),
@@ -20,7 +20,7 @@ _COLUMNS = {1: 1, 2: 2, 3: 3, 4: 2}
 _PANEL = {1: (6.6, 3.9), 2: (4.2, 2.8), 3: (3.2, 2.2), 4: (2.5, 1.8), 5: (2.3, 1.7)}
 """Inches of a panel's frame, by panels in a row."""
 _LEFT, _RIGHT, _GAP, _TITLE = 0.78, 0.32, 0.36, 0.36
-_LABEL_INCHES = 0.62
+_LABEL_INCHES, _END_INCHES = 0.62, 0.08
 
 
 def grid_shape(panels: int) -> tuple[int, int]:
@@ -98,12 +98,19 @@ def log_ticks(low: float, high: float, least_gap: float) -> list[float]:
     return list(map(float, chosen))
 
 
-def mark_compute(axes: Axes, low: float, high: float, inches: float) -> None:
-    """Log x-axis from `low` to `high` with round numbers written out."""
+def mark_compute(axes: Axes, low: float, high: float, inches: float, price: float | None = None) -> None:
+    """Log x-axis from `low` to `high` with round numbers written out, and below them their price."""
+
+    def text(x: float, _: int) -> str:
+        return compute_text(x) + ("" if price is None else f"\n{money_text(x * price)}")
+
     axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(FixedLocator(log_ticks(low, high, _LABEL_INCHES / inches)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: compute_text(x)))
+    ticks = log_ticks(low, high, _LABEL_INCHES / inches)
+    # A long label at the right end would touch the first one of the panel beside it.
+    inside = [x for x in ticks if np.log(high / x) / np.log(high / low) * inches > _END_INCHES]
+    axes.xaxis.set_major_locator(FixedLocator(inside if len(inside) > 1 else ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(text))
     axes.xaxis.set_minor_locator(NullLocator())
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from forecast.inference.priors import get_priors
 from forecast.outlook.reliability import WARNING_SEPARATOR
 from forecast.report.words import (
     KIND_NAMES,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from forecast.fits import Fit
 
 _SOURCES_SHOWN = 12
+_Z90 = 1.645  # standard deviations from the middle to either end of a 90 % interval
 _GAP, _FAILED = "pooling with sibling recipes", "diagnostics failed"  # how those warnings begin
 
 
@@ -44,7 +46,7 @@ class Row:
 
 def fitted_facts(fit: Fit) -> list[tuple[str, str]]:
     """What was fitted and on which axes, as (term, description)."""
-    runs, metric, settings = fit.runs, fit.runs.metric, fit.settings
+    runs, settings = fit.runs, fit.settings
     later = len(runs.overall()) - len(fit.fitted.overall())
     recipes = len(fit.observations.recipes)
     facts = [
@@ -55,12 +57,7 @@ def fitted_facts(fit: Fit) -> list[tuple[str, str]]:
             + (f" (asked for: {_asked_range(fit)})" if settings.start or settings.upto else "")
             + (f"; {later:,} more not fitted" if later else ""),
         ),
-        (
-            "Vertical axis",
-            f"{KIND_NAMES[metric.kind]} on {SPLIT_NAMES[metric.split]}, column “{metric.name}”"
-            + scale_text(metric)
-            + _size_text(fit),
-        ),
+        ("Vertical axis", _vertical(fit)),
         ("Compute", f"cumulative {unit_name(runs.compute)}, {runs.compute.derivation}"),
     ]
     if runs.compute.price_per_unit is not None:
@@ -70,7 +67,54 @@ def fitted_facts(fit: Fit) -> list[tuple[str, str]]:
         ("Pooling", _pooling_text(fit)),
         ("Prior of the ceiling", settings.prior),
     ]
+    if sampling := sampling_text(fit):
+        facts.insert(4, ("Sampling", sampling))
+    if fit.runs.domain:
+        declared = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in fit.runs.domain.items())
+        facts.append(("Declared", declared))
     return facts
+
+
+def _vertical(fit: Fit) -> str:
+    metric = fit.runs.metric
+    what = f"{KIND_NAMES[metric.kind]} on {SPLIT_NAMES[metric.split]}, column “{metric.name}”"
+    return what + scale_text(metric) + _size_text(fit)
+
+
+def sampling_text(fit: Fit) -> str:
+    """Sampling compute written out, where prompts and rollouts per step are declared; else empty."""
+    try:
+        prompts, rollouts = (
+            float(fit.runs.domain[key]) for key in ("prompts_per_batch", "rollouts_per_prompt")
+        )
+    except (KeyError, ValueError):
+        return ""
+    text = f"{prompts:,.0f} prompts × {rollouts:,.0f} rollouts = {prompts * rollouts:,.0f} rollouts per step"
+    steps = fit.fitted.overall()["step"].dropna()
+    if steps.empty:
+        return text
+    last = float(steps.max())
+    return f"{text}; {prompts * rollouts * last:,.0f} in {last:,.0f} steps, the last that was fitted"
+
+
+def priors(fit: Fit) -> list[tuple[str, str]]:
+    """The priors that matter most, in words, as (term, description)."""
+    chosen = get_priors(fit.settings.prior)
+    exponent, midpoint = chosen.log_exponent, chosen.log_midpoint
+
+    def ends(centre: float, sd: float) -> str:
+        low, middle, high = (np.exp(centre + z * sd) for z in (-_Z90, 0.0, _Z90))
+        return f"{middle:.2g} (90 % interval {low:.2g} to {high:.2g})"
+
+    share = [1 / (1 + np.exp(-(chosen.gain.mean + z * chosen.gain.sd))) for z in (-_Z90, 0.0, _Z90)]
+    return [
+        (
+            "Ceiling",
+            f"{share[1]:.2f} of the way from floor to 1 (90 % interval {share[0]:.2f} to {share[2]:.2f})",
+        ),
+        ("Exponent", ends(exponent.mean, exponent.sd)),
+        ("Midpoint", f"{ends(midpoint.mean, midpoint.sd)} times the largest fitted compute"),
+    ]
 
 
 def _size_text(fit: Fit) -> str:
@@ -145,8 +189,8 @@ def exclusions(fit: Fit) -> list[str]:
     sentences = [
         "A transition beyond the fitted compute: a jump to a new skill, a collapse, a reward hack. Each run "
         "is assumed to keep following one sigmoid, with a slow drift. Before such a move begins, nothing in "
-        "these curves announces it. (`rlforecast transitions` looks for one that has begun, `predict --transitions "
-        "averaged` allows for one.)",
+        "these curves announces it. (rlforecast transitions looks for one that has begun, predict --transitions "
+        "averaged allows for one.)",
         "A change of recipe, model, data, prompts or evaluation after the fitted range.",
         "Other prompts: the intervals are for this evaluation set, not for the population it was drawn from.",
         "Errors in the logs or in the compute that they report.",
@@ -221,7 +265,9 @@ def summary(fit: Fit, forecast: pd.DataFrame) -> dict[str, Any]:
     level, quantity = forecast["level"].iloc[0], forecast["quantity"].iloc[0]
     return {
         "level": LEVEL_NAMES[level],
-        "quantity": quantity_text(fit.runs.metric, quantity),
+        "quantity_sentence": f"Of {quantity_text(fit.runs.metric, quantity)}.",
+        "vertical": _vertical(fit),
+        "horizontal": f"cumulative {unit_name(fit.runs.compute)}, {fit.runs.compute.derivation}",
         "unit": unit_name(fit.runs.compute),
         "kind": KIND_NAMES[fit.runs.metric.kind],
         "furthest": f"{forecast['times_fitted'].max():.1f}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,10 +35,15 @@ from forecast.report.words import (
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
+    from forecast.outlook.budget import Decision
+    from forecast.outlook.hazard import Hazard
+
+MOST_PANELS = 9
+"""Panels of a figure that still can be read on a page."""
 
 _GRID_POINTS = 70
 _LETTERS_PER_INCH = 14.5  # of text at 9.5 points
-_LINE, _LEGEND_LINE, _LEGEND_ENTRY = 0.17, 0.21, 2.4  # inches
+_LINE, _LEGEND_LINE, _LEGEND_ENTRY, _MONEY_LINE = 0.17, 0.21, 2.4, 0.13  # inches
 
 
 def fan_chart(
@@ -48,6 +54,9 @@ def fan_chart(
     level: str = "run",
     bands: Sequence[float] = (0.5, 0.9),
     quantity: str = "evaluation",
+    target: float | None = None,
+    price: float | None = None,
+    hazard: Hazard | None = None,
     force: bool = False,
 ) -> Figure:
     """Draw evaluations, forecast bands, ceiling and the least-squares curve, one panel per run or recipe.
@@ -64,6 +73,12 @@ def fan_chart(
         Probabilities of the equal-tailed intervals, of `BANDS`.
     quantity : {"evaluation", "curve"}
         What the bands are for; an evaluation can be compared with the points, the curve cannot.
+    target : float, optional
+        Value to reach, on the metric's scale, drawn as a line.
+    price : float, optional
+        Money per unit of compute, written below the compute.
+    hazard : Hazard, optional
+        Draw the widest band also with transitions averaged at this hazard (some seconds per run).
     force : bool
         Draw although diagnostics failed; the figure then says so across every panel.
 
@@ -81,21 +96,23 @@ def fan_chart(
     """
     if unknown := [band for band in bands if band not in BANDS]:
         raise InputError("unknown band", found=unknown[0], expected=" | ".join(f"{band:g}" for band in BANDS))
-    panels = _panels(fit, to, names, level, quantity, force)
+    panels = _panels(fit, to, names, level, quantity, hazard, force)
+    panels = [replace(panel, target=target) for panel in panels]
     width, inches = figure_width(len(panels)), panel_width(len(panels))
     handles = legend_handles(panels, bands)
     headline = [
         line
-        for text in _headline(fit, to, bands, quantity)
+        for text in _headline(fit, to, bands, quantity, hazard)
         for line in textwrap.wrap(text, int(_LETTERS_PER_INCH * (width - 0.3)))
     ]
     columns = max(1, min(len(handles), int(width / _LEGEND_ENTRY)))
-    below = 0.62 + _LEGEND_LINE * -(-len(handles) // columns)
+    below = 0.62 + (0 if price is None else _MONEY_LINE) + _LEGEND_LINE * -(-len(handles) // columns)
     figure, grid = make_panels(len(panels), above=0.04 + _LINE * len(headline), below=below)
     low = min(panel.points["compute"].min() for panel in panels)
-    limits = value_limits(_extent(panels, bands), fit.runs.metric.scale)
+    extent = _extent(panels, bands)
+    limits = value_limits(extent if target is None else np.append(extent, target), fit.runs.metric.scale)
     for axes, panel in zip(grid, panels, strict=True):
-        mark_compute(axes, low / 1.06, to * 1.02, inches)
+        mark_compute(axes, low / 1.06, to * 1.02, inches, price)
         mark_values(axes, *limits)
         draw_panel(axes, panel, sorted(bands, reverse=True), letters=int(17 * inches))
     height = figure.get_figheight()
@@ -106,8 +123,13 @@ def fan_chart(
     middle = (below / height + grid[0].get_position().y1) / 2
     label: dict[str, Any] = {"fontsize": 10}
     figure.text(0.12 / width, 1 - 0.1 / height, "\n".join(headline), va="top", fontsize=9.5, parse_math=False)
+    below_axes = compute_label(fit.runs.compute) + ("" if price is None else "; below it money")
     figure.text(
-        (left + right) / 2, (below - 0.5) / height, compute_label(fit.runs.compute), ha="center", **label
+        (left + right) / 2,
+        (below - 0.5 - (0 if price is None else _MONEY_LINE)) / height,
+        below_axes,
+        ha="center",
+        **label,
     )
     figure.text(0.1 / width, middle, metric_label(fit.runs.metric), va="center", rotation=90, **label)
     figure.legend(
@@ -124,8 +146,32 @@ def fan_chart(
     return figure
 
 
+def panels_shown(fit: Fit, decision: Decision, level: str) -> tuple[list[str] | None, int]:
+    """Runs or recipes to draw where there are more than `MOST_PANELS`: those that lose least by a decision.
+
+    Returns
+    -------
+    names : list of str or None
+        None means all.
+    left_out : int
+    """
+    known = list(dict.fromkeys(fit.runs.overall()["run" if level == "run" else "recipe"]))
+    if len(known) <= MOST_PANELS:
+        return None, 0
+    action = "continue" if level == "run" else "start"
+    rows = decision.options[decision.options["action"] == action].sort_values("regret", kind="stable")
+    names = list(dict.fromkeys(rows["name"]))[:MOST_PANELS] or known[:MOST_PANELS]
+    return names, len(known) - len(names)
+
+
 def _panels(
-    fit: Fit, to: float, names: Sequence[str] | None, level: str, quantity: str, force: bool
+    fit: Fit,
+    to: float,
+    names: Sequence[str] | None,
+    level: str,
+    quantity: str,
+    hazard: Hazard | None,
+    force: bool,
 ) -> list[Panel]:
     table = fit.runs.overall()
     group = "run" if level == "run" else "recipe"
@@ -146,6 +192,18 @@ def _panels(
     forecasts = (
         predict(fit, grid, level=level, quantity=quantity, names=curves, force=force) if curves else None
     )
+    averaged = None
+    if curves and hazard is not None:
+        averaged = predict(
+            fit,
+            grid,
+            level=level,
+            quantity=quantity,
+            names=curves,
+            transitions="averaged",
+            hazard=hazard,
+            force=force,
+        )
     ceilings = fit.parameters(level=level, force=force).query("parameter == 'ceiling'")
     panels = []
     for name in wanted:
@@ -168,6 +226,7 @@ def _panels(
                 warnings=[
                     text for text in run_warnings(fit, level, name) if "diagnostics failed" not in text
                 ],
+                averaged=None if averaged is None else averaged[averaged["name"] == name],
             )
         )
     return panels
@@ -194,17 +253,20 @@ def _extent(panels: Sequence[Panel], bands: Sequence[float]) -> np.ndarray:
     """Every value that must be inside the y-limits; least squares may leave them."""
     columns = [column for band in bands for column in BANDS[band]]
     parts = [panel.points["value"].to_numpy() for panel in panels]
-    parts += [panel.forecast[columns].to_numpy().ravel() for panel in panels if panel.forecast is not None]
+    for tables in ("forecast", "averaged"):
+        drawn = [table for panel in panels if (table := getattr(panel, tables)) is not None]
+        parts += [table[columns].to_numpy().ravel() for table in drawn]
     parts += [panel.ceiling[["q05", "q95"]].to_numpy(float) for panel in panels if panel.ceiling is not None]
     return np.concatenate(parts)
 
 
-def _headline(fit: Fit, to: float, bands: Sequence[float], quantity: str) -> list[str]:
+def _headline(fit: Fit, to: float, bands: Sequence[float], quantity: str, hazard: Hazard | None) -> list[str]:
     percents = " and ".join(f"{100 * band:g} %" for band in sorted(bands))
     end = f"{compute_text(to)} {unit_name(fit.runs.compute)}"
     lines = [
         f"Forecast to {end}: {quantity_text(fit.runs.metric, quantity)}",
-        f"Bands: {percents} equal-tailed intervals; jumps and collapses beyond the data are not included",
+        f"Bands: {percents} equal-tailed intervals; jumps and collapses beyond the data are not included"
+        + ("" if hazard is None else ", but in the dotted one"),
     ]
     return [*lines, f"Note: {fit.runs.metric.caveat}"] if fit.runs.metric.caveat else lines
 

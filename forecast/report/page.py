@@ -15,6 +15,9 @@ from matplotlib.figure import Figure
 
 from forecast.files import replacing
 from forecast.report import content
+from forecast.report.briefing import Briefing
+from forecast.report.briefing_figures import briefing_figures
+from forecast.report.decision_content import briefing_content, sensitivity
 from forecast.report.figures import fan_chart
 from forecast.report.stress import read_stress
 
@@ -34,6 +37,7 @@ def write_page(
     extra: Sequence[tuple[str, Sequence[str]]] = (),
     command: str | None = None,
     stress: str | Path | None = None,
+    briefing: Briefing | None = None,
     force: bool = False,
 ) -> None:
     """Write the page; it loads nothing from elsewhere.
@@ -56,6 +60,8 @@ def write_page(
         How to make this page again; default the commands for the fit and the forecast.
     stress : path, optional
         Folder that ``rlforecast stress`` wrote for this fit, to be shown after the ceilings.
+    briefing : Briefing, optional
+        Decisions, comparisons and risks, see `forecast.report.briefing.brief`; left out, the page is a forecast only.
     force : bool
         Write the page although diagnostics failed; it then says so at the top, in the figure and in each row.
 
@@ -72,6 +78,10 @@ def write_page(
     if figures is None:
         chart = fan_chart(fit, to=max(at), level=level, quantity=quantity, force=force)
         figures = [("Evaluations, forecast and ceiling, one panel per run.", chart)]
+    beside = {
+        name: (caption, svg_markup(figure, name))
+        for name, (caption, figure) in briefing_figures(fit, briefing, force=force).items()
+    }
     receipts, more_receipts = content.sources(fit)
     environment = Environment(
         loader=PackageLoader("forecast.report"),
@@ -93,12 +103,16 @@ def write_page(
         stressed=stressed,
         exclusions=content.exclusions(fit),
         diagnostics=content.diagnostics(fit),
+        priors=content.priors(fit),
+        sensitivity=sensitivity(fit, parameters),
         refused=dict(fit.refused),
         forced=fit.settings.forced,
         receipts=receipts,
         more_receipts=more_receipts,
         provenance=content.provenance(fit),
         command=command if command is not None else content.reproduce(fit, at, level, quantity),
+        **briefing_content(briefing, fit),
+        beside=beside,
     )
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -44,6 +44,8 @@ _MEDIAN: dict[str, Any] = {"color": _BLUE, "linewidth": 1.5}
 _LEAST_SQUARES: dict[str, Any] = {"color": _ORANGE, "linewidth": 1.4, "dashes": (3.5, 1.8)}
 _CEILING: dict[str, Any] = {"color": _BLUE, "marker": "D", "markersize": 4.2, "linewidth": 1.6}
 _UNKNOWN_CEILING: dict[str, Any] = _CEILING | {"markerfacecolor": "white", "linestyle": (0, (1.2, 1))}
+_AVERAGED: dict[str, Any] = {"color": _INK, "linewidth": 0.9, "linestyle": (0, (1, 1.6))}
+_TARGET: dict[str, Any] = {"color": _RED, "linewidth": 1.1, "linestyle": (0, (6, 1.6, 1, 1.6))}
 _SMALL = 7.5
 _CEILING_INCHES = 0.13
 _NAME_LETTERS = 0.75  # of the letters of small text that fit into the panel
@@ -66,6 +68,10 @@ class Panel:
     edge : float
         End of the fitted range.
     warnings : list of str
+    averaged : pandas.DataFrame or None
+        Forecast on the same grid with transitions averaged.
+    target : float or None
+        Value to reach.
     """
 
     name: str
@@ -74,6 +80,8 @@ class Panel:
     ceiling: pd.Series | None
     edge: float
     warnings: list[str]
+    averaged: pd.DataFrame | None = None
+    target: float | None = None
 
 
 def draw_panel(axes: Axes, panel: Panel, bands: Sequence[float], *, letters: int) -> None:
@@ -102,8 +110,13 @@ def draw_panel(axes: Axes, panel: Panel, bands: Sequence[float], *, letters: int
             axes.fill_between(
                 compute, panel.forecast[low], panel.forecast[high], color=shade, linewidth=0, zorder=1
             )
+        if panel.averaged is not None:
+            for end in BANDS[max(bands)]:
+                axes.plot(panel.averaged["compute"], panel.averaged[end], zorder=2.8, **_AVERAGED)
         axes.plot(compute, panel.forecast["q50"], zorder=3, **_MEDIAN)
         axes.plot(compute, panel.forecast["least_squares"], zorder=3.2, **_LEAST_SQUARES)
+    if panel.target is not None:
+        axes.axhline(panel.target, zorder=2.5, **_TARGET)
     for state, style in _MARKERS.items():
         part = panel.points[panel.points["state"] == state]
         axes.plot(part["compute"], part["value"], linestyle="none", zorder=4, **style)
@@ -125,7 +138,12 @@ def legend_handles(panels: Sequence[Panel], bands: Sequence[float]) -> list[Arti
     handles.append(Line2D([], [], label="median", **_MEDIAN))
     for shade, band in reversed(list(zip(_SHADES, sorted(bands, reverse=True), strict=False))):
         handles.append(Patch(facecolor=shade, label=f"{100 * band:g} % interval"))
+    if any(panel.averaged is not None for panel in curves):
+        label = f"{100 * max(bands):g} % interval, transitions averaged"
+        handles.append(Line2D([], [], label=label, **_AVERAGED))
     handles.append(Line2D([], [], label="least squares (grid), no interval", **_LEAST_SQUARES))
+    if any(panel.target is not None for panel in curves):
+        handles.append(Line2D([], [], label="target", **_TARGET))
     unknown = {_is_unknown(panel.ceiling) for panel in curves if panel.ceiling is not None}
     if False in unknown:
         handles.append(Line2D([], [], label="ceiling, 90 % interval", **_CEILING))

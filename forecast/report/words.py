@@ -75,13 +75,23 @@ def quantity_text(metric: Metric, quantity: str) -> str:
     return f"the {kind} that one evaluation would show" + (f" ({size})" if size else "")
 
 
-def value_text(value: float, metric: Metric, *, signed: bool = False) -> str:
-    """Format a value on the metric's scale to a thousandth of the scale; a dash for NaN."""
+def probability_text(probability: float) -> str:
+    """Format a probability to two decimals; never as 0 or 1, which no count of draws can show."""
+    if not np.isfinite(probability):
+        return MISSING
+    if probability < 0.005:
+        return "< .01"
+    return "> .99" if probability >= 0.995 else f"{probability:.2f}".removeprefix("0")
+
+
+def value_text(value: float, metric: Metric, *, signed: bool = False, decimals: int = 0) -> str:
+    """Format a value on the metric's scale to a thousandth of the scale (and `decimals` more); a dash for NaN."""
     if not np.isfinite(value):
         return MISSING
     zero, one = metric.scale
-    decimals = max(0, 3 - round(np.log10(abs(one - zero))))
-    return f"{value:{'+' if signed else ''}.{decimals}f}".replace("-", "−")
+    decimals += max(0, 3 - round(np.log10(abs(one - zero))))
+    rounded = round(float(value), decimals) + 0.0  # no minus sign before a zero
+    return f"{rounded:{'+' if signed else ''}.{decimals}f}".replace("-", "−")
 
 
 def interval_text(low: float, high: float, metric: Metric) -> str:
@@ -93,12 +103,23 @@ def compute_text(compute: float) -> str:
     """Format compute: thousands separated, or a power of ten where that would be unreadable."""
     if not np.isfinite(compute):
         return MISSING
-    if 0.01 <= compute < 1e7:
+    if compute == 0 or 0.01 <= compute < 1e7:
         return f"{compute:,.0f}" if compute >= 100 else f"{compute:.3g}"
     mantissa, exponent = f"{compute:.2e}".split("e")
     power = "10" + str(int(exponent)).translate(_RAISED)
     mantissa = mantissa.rstrip("0").rstrip(".")
     return power if mantissa == "1" else f"{mantissa}×{power}"
+
+
+def money_text(amount: float) -> str:
+    """Format money, which has no currency here: thousands separated, large amounts in k, M or bn."""
+    if not np.isfinite(amount):
+        return MISSING
+    for size, name in ((1e9, "bn"), (1e6, "M"), (1e4, "k")):
+        if abs(amount) >= size:
+            unit = 1e3 if name == "k" else size
+            return f"{amount / unit:.3g}{name}" if abs(amount) < 1e3 * unit else f"{amount / unit:,.0f}{name}"
+    return f"{amount:,.0f}" if abs(amount) >= 100 else f"{amount:.3g}"
 
 
 def fitted_range(fit: Fit) -> tuple[float, float]:

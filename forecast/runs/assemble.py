@@ -77,6 +77,7 @@ def assemble(sources: Sequence[tuple[RunSpec, Sequence[RawLog]]], spec: Spec) ->
         floors=floors,
         receipts=tuple(accounts.receipts),
         signals=pd.concat(beside, ignore_index=True),
+        domain={key: str(value) for key, value in spec.domain.items()},
     )
 
 

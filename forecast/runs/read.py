@@ -15,7 +15,7 @@ from forecast.errors import InputError, printable
 from forecast.runs.assemble import assemble
 from forecast.runs.readers import RawLog, is_run_table, read_log
 from forecast.runs.spec import RunSpec, Spec, load_spec, make_spec
-from forecast.runs.table import Runs
+from forecast.runs.table import SEVERAL, Runs
 
 _OPTIONS = {"price_per_unit": "--price", "seed": "--seed-column"}
 """Option of a parameter of `read_runs` where it is not called the same."""
@@ -269,6 +269,10 @@ def join(tables: Sequence[Runs]) -> Runs:
         floors=floors,
         receipts=tuple(r for t in tables for r in t.receipts),
         signals=pd.concat([t.signals for t in tables], ignore_index=True),
+        domain={
+            key: SEVERAL.join(dict.fromkeys(t.domain[key] for t in tables if key in t.domain))
+            for key in dict.fromkeys(key for t in tables for key in t.domain)
+        },
     )
 
 

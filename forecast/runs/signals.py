@@ -1,4 +1,4 @@
-"""What training logged beside the metric: truncation, prompt groups without variance, entropy, the proxy's value."""
+"""What training logged beside the metric: truncation, prompt groups without variance, entropy, proxy, KL."""
 
 from __future__ import annotations
 
@@ -70,6 +70,14 @@ _RATES = {
     "success",
 }
 
+_KL_NAMES = {
+    *("kl", "div", "divergence", "ref", "reference", "base", "initial", "init", "to", "from", "nats"),
+    *("token", "tokens", "per", "seq", "sequence"),
+}
+_LEAST_KL = -0.05
+"""A mean of log ratios of probabilities (estimator k1) scatters about a KL of 0 by this much, one further down is a
+reward or an error. What is below 0 is kept: cut off row by row, the mean would be too high."""
+
 
 def per_evaluation(rows: pd.DataFrame, table: pd.DataFrame, columns: dict[str, np.ndarray]) -> pd.DataFrame:
     """Mean of every signal since the previous evaluation of the whole prompt set.
@@ -127,7 +135,8 @@ def logged(rows: pd.DataFrame, metric: str) -> tuple[dict[str, np.ndarray], str]
     -------
     columns : dict of str to ndarray
         Signal -> its value in every row, NaN where there is no finite number. A column whose values cannot be the
-        signal's (a share outside 0-1, a negative entropy) gives way to the next whose name fits.
+        signal's (a share outside 0-1, a negative entropy, a KL that never moves, as its weight does) gives way to the
+        next whose name fits.
     note : str
         Which columns were taken, for a receipt; empty if none was.
     """
@@ -152,8 +161,11 @@ def _numbers(cells: pd.Series) -> np.ndarray | None:
 
 def _possible(values: np.ndarray, signal: str) -> bool:
     known = values[np.isfinite(values)]
-    most = np.inf if signal == "entropy" else 1 + 1e-9
-    return len(known) > 0 and known.min() >= -1e-9 and known.max() <= most
+    if signal == "kl" and len(known) > 1 and known.min() == known.max():
+        return False
+    least = _LEAST_KL if signal == "kl" else -1e-9
+    most = np.inf if signal in ("entropy", "kl") else 1 + 1e-9
+    return len(known) > 0 and known.min() >= least and known.max() <= most
 
 
 @lru_cache(maxsize=64)
@@ -180,6 +192,7 @@ def recognise(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
             ("zero_variance", _zero_variance(set(found))),
             ("entropy", _entropy(set(found))),
             ("proxy", _proxy(found)),
+            ("kl", _kl(set(found))),
         ):
             if rank is not None:
                 ranked[signal].append((rank, len(found), position, name))
@@ -219,3 +232,16 @@ def _proxy(found: list[str]) -> int | None:
     if rest in _SCORES and own & _WHERE_LOGGED:
         return 1
     return 2 if rest in ({"reward"}, {"rewards"}) else None
+
+
+def _kl(found: set[str]) -> int | None:
+    """Whether words mean the KL to the reference; others are between two updates, or sampler and trainer, or a weight."""
+    if "kl" not in found or found & (_HELD_OUT | {"rollout", "rollouts"}):
+        return None
+    rest = found - _KL_NAMES - _WHERE_LOGGED - _FILLERS
+    if not rest:
+        return 0
+    if rest == {"loss"} and found & _WHERE_LOGGED:
+        return 1
+    # verl calls so what it takes off the reward; its weight has one more word.
+    return 2 if rest == {"reward", "penalty"} else None

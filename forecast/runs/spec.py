@@ -168,10 +168,14 @@ class RunSpec(_Strict):
 
 
 class Spec(_Strict):
-    """A whole ``runs.toml``; `folder` is what relative paths are relative to."""
+    """A whole ``runs.toml``; `folder` is what relative paths are relative to.
+
+    ``[domain]`` holds what all runs have in common and a forecast takes for granted, under any name.
+    """
 
     metric: MetricSpec = MetricSpec()
     compute: ComputeSpec = ComputeSpec()
+    domain: dict[Name, str | int | float | bool] = {}
     run: list[RunSpec] = Field(min_length=1)
     folder: Path = Field(default=Path(), exclude=True)
 
@@ -258,5 +262,5 @@ def _is_union_branch(part: object) -> bool:
 def _known(location: tuple[Any, ...]) -> str:
     sections: dict[str, type[BaseModel]] = {"metric": MetricSpec, "compute": ComputeSpec, "run": RunSpec}
     section = sections.get(str(location[0])) if len(location) > 1 else None
-    names = list(section.model_fields) if section else ["metric", "compute", "run"]
+    names = list(section.model_fields) if section else ["metric", "compute", "domain", "run"]
     return f"known keys{f' of [{location[0]}]' if section else ''}: {', '.join(names)}"

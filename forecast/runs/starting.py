@@ -109,7 +109,19 @@ def _compute_section(mine: list[SourceView], unit: str) -> list[str]:
             f"# times = {1 / 3600:.6g}   # for one GPU",
             '# unit = "gpu_hours"',
         ]
-    return [*lines, "# price_per_unit = 2.5", ""]
+    return [
+        *lines,
+        "# price_per_unit = 2.5",
+        "",
+        "# What the forecast takes for granted; `budget` and `report` list what a plan changes.",
+        "# [domain]",
+        "# context_length = 8192",
+        '# verifier = "math-verify 0.8"',
+        "# epochs = 1",
+        "# prompts_per_batch = 512",
+        "# rollouts_per_prompt = 16",
+        "",
+    ]
 
 
 def _run_section(source: SourceView, folder: Path | None) -> list[str]:

@@ -19,9 +19,13 @@ from forecast.runs.receipt import Receipt
 KINDS = ("pass_rate", "pass_at_k", "accuracy", "reward", "preference", "error_rate")
 SPLITS = ("train", "validation", "test")
 UNITS = ("gpu_hours", "flops", "tokens", "rollouts", "steps")
-SIGNALS = ("truncation", "zero_variance", "entropy", "proxy")
+SIGNALS = ("truncation", "zero_variance", "entropy", "proxy", "kl")
 """What training logs beside the metric: the share of rollouts cut at the length limit, the share of prompt groups whose
-rollouts all got the same reward, entropy (nats), and the pass rate or reward that is optimised (0-1)."""
+rollouts all got the same reward, entropy (nats), the pass rate or reward that is optimised (0-1), and the KL divergence
+of the policy from its reference (nats, per token or per answer as logged; an estimate may be just below 0)."""
+
+SEVERAL = " | "
+"""Between the values of a domain that tables put together declare differently."""
 
 _DTYPES: dict[str, Any] = {
     "run": "str",
@@ -164,6 +168,9 @@ class Runs:
         was logged in training since the previous one; no row where nothing was. Signals at a run or compute without
         such an evaluation are left out, so they are cut as the table is. Fits do not use them, and `hash` does not
         see them.
+    domain : mapping of str to str
+        What the runs had in common besides the axes and a forecast takes for granted (context length, verifier, epochs,
+        batch), as declared. Fits and `hash` do not use it.
     """
 
     table: pd.DataFrame
@@ -172,6 +179,7 @@ class Runs:
     floors: Mapping[str, Floor] = field(default_factory=dict)
     receipts: tuple[Receipt, ...] = ()
     signals: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(SIGNAL_COLUMNS)))
+    domain: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "table", _normalise(self.table))
@@ -238,6 +246,7 @@ class Runs:
         meta = self._declared() | {
             "receipts": [r.to_dict() for r in self.receipts],
             "signals": self.signals.to_dict(orient="list"),
+            "domain": dict(self.domain),
         }
         arrow = pa.Table.from_pandas(self.table, preserve_index=False)
         arrow = arrow.replace_schema_metadata(
@@ -272,8 +281,9 @@ class Runs:
             compute=ComputeAxis(**meta["compute"]),
             floors={run: Floor(**floor) for run, floor in meta["floors"].items()},
             receipts=tuple(Receipt.from_dict(r) for r in meta["receipts"]),
-            # Files of earlier versions hold none.
+            # Files of earlier versions hold neither.
             signals=pd.DataFrame(meta.get("signals", {}), columns=list(SIGNAL_COLUMNS)),
+            domain=meta.get("domain", {}),
         )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fits_by_hand import fit_by_hand, hand_runs
+from scipy.optimize import curve_fit
 from scipy.stats import norm
 
 import forecast as fc
 from forecast.curves import sigmoid
 from forecast.outlook import comparison
-from forecast.outlook.comparison import compare, verdict
+from forecast.outlook.comparison import compare, efficiency_ratio, verdict
 from forecast.outlook.draws import CurveDraws
 
 
@@ -72,6 +75,115 @@ def test_probabilities_are_those_of_normal_posteriors():
     within = norm.cdf((0.02 - 0.01) / spread) - norm.cdf((-0.02 - 0.01) / spread)
     assert row["p_within"] == pytest.approx(within, abs=0.08)
     assert row["verdict"] == "not decided"
+
+
+# Exponents at a common ceiling
+
+
+def refitted(one: CurveDraws, ceiling: float) -> float:
+    """Exponent of the nearest sigmoid with that ceiling by least squares of values, where the gain is made."""
+    floor = one.floor[0]
+    x = np.geomspace(one.fitted_upto / 1000, one.fitted_upto, 400)
+    y = sigmoid(x, floor, one.ceiling[0], one.exponent[0], one.midpoint[0])
+    share = (y - floor) / (ceiling - floor)
+    rises = (share > 0.1) & (share < 0.9)
+
+    def wanted(x, log_exponent, log_midpoint):
+        return sigmoid(x, floor, ceiling, np.exp(log_exponent), np.exp(log_midpoint))
+
+    begin = np.log([one.exponent[0], one.midpoint[0]])
+    found, _ = curve_fit(wanted, x[rises], y[rises], p0=begin)
+    return float(np.exp(found[0]))
+
+
+def refitted_ratio(one: CurveDraws, other: CurveDraws) -> float:
+    ceiling = (one.ceiling[0] + other.ceiling[0]) / 2
+    return refitted(other, ceiling) / refitted(one, ceiling)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1.5, 2.1), (2.0, 0.8), (1.2, 1.2), (4.0, 6.0)])
+def test_at_equal_ceilings_efficiency_is_the_ratio_of_exponents(one, other):
+    # A sigmoid is a line in the logit of its share: no grid, however coarse, bends it.
+    found = efficiency_ratio(curve(0.7, one, 1000.0), curve(0.7, other, 400.0))
+    np.testing.assert_allclose(found, other / one, rtol=1e-9)
+
+
+@pytest.mark.parametrize("midpoint", [2e4, 5e4])
+def test_efficiency_of_a_curve_that_has_yet_to_rise(midpoint):
+    found = efficiency_ratio(curve(0.7, 1.5, 1000.0), curve(0.7, 3.0, midpoint))
+    np.testing.assert_allclose(found, 2, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((0.70, 1.5, 1000.0), (0.74, 1.5, 900.0)),
+        ((0.74, 1.5, 900.0), (0.70, 1.5, 1000.0)),
+        ((0.60, 1.9, 3000.0), (0.62, 1.7, 2500.0)),
+        ((0.60, 2.0, 500.0), (0.63, 1.8, 700.0)),
+        ((0.65, 1.0, 3000.0), (0.60, 1.8, 800.0)),
+    ],
+)
+def test_efficiency_agrees_with_another_refit_at_the_mean_ceiling(one, other):
+    pair = curve(*one), curve(*other)
+    # Logits weigh the ends of the rise more than values do: that much both may differ where they do not fit.
+    assert efficiency_ratio(*pair)[0] == pytest.approx(refitted_ratio(*pair), rel=0.025)
+    # The refit matters by more than that.
+    assert abs(refitted_ratio(*pair) - other[1] / one[1]) > 0.05 * refitted_ratio(*pair)
+
+
+def test_efficiency_is_one_over_that_of_the_other_way_round():
+    one, other = curve(0.7, 1.5, 1000.0), curve(0.74, 1.1, 2000.0)
+    np.testing.assert_allclose(efficiency_ratio(one, other) * efficiency_ratio(other, one), 1)
+
+
+@pytest.mark.parametrize("exponent", [10.0, 15.0, 40.0])
+def test_efficiency_of_steep_curves(exponent):
+    one, other = curve(0.7, exponent, 1000.0), curve(0.7, 2 * exponent / 3, 1000.0)
+    np.testing.assert_allclose(efficiency_ratio(one, other), 2 / 3, rtol=1e-9)
+
+
+def test_ceilings_far_apart_have_no_common_one(monkeypatch):
+    one, far = curve(0.6, 2.0, 500.0), curve(0.75, 1.2, 2000.0)
+    assert np.isnan(efficiency_ratio(one, far)).all()
+    row = pair(monkeypatch, one, far)
+    assert np.isnan(
+        [row["efficiency_q05"], row["efficiency_q50"], row["efficiency_q95"], row["p_efficient"]]
+    ).all()
+    assert row["midpoint_q50"] == pytest.approx(0.25)
+    # Of draws some of which have none, those that have one count.
+    one = curve(0.7, 1.5, 1000.0)
+    mixed = replace(curve(0.7, 3.0, 1000.0), ceiling=np.where(np.arange(50) < 10, 0.95, 0.7))
+    row = pair(monkeypatch, one, mixed)
+    assert (row["p_efficient"], row["efficiency_q50"]) == (1, pytest.approx(2))
+
+
+def test_efficiency_and_midpoints_are_quantiles_over_draws(monkeypatch):
+    rng = np.random.default_rng(11)
+    size = 400
+    one = curve(0.7, 1.5, 1000.0, size)
+    other = replace(
+        one,
+        exponent=1.6 * np.exp(0.2 * rng.standard_normal(size)),
+        midpoint=800 * np.exp(0.3 * rng.standard_normal(size)),
+    )
+    row = pair(monkeypatch, one, other)
+    for q in (5, 50, 95):
+        assert row[f"efficiency_q{q:02d}"] == pytest.approx(np.quantile(other.exponent / 1.5, q / 100))
+        assert row[f"midpoint_q{q:02d}"] == pytest.approx(np.quantile(1000 / other.midpoint, q / 100))
+    assert row["p_efficient"] == pytest.approx(np.mean(other.exponent > 1.5))
+
+
+def test_models_are_named_where_they_are_declared():
+    runs = hand_runs({"a0": "a", "a1": "a", "b0": "b", "b1": "b"})
+    assert compare(fit_by_hand(runs))[["first_model", "second_model"]].to_numpy().tolist() == [["", ""]]
+    models = {"a0": "small", "a1": "small", "b0": "small", "b1": "large"}
+    fit = fit_by_hand(replace(runs, table=runs.table.assign(model=runs.table["run"].map(models))))
+    # Runs of one recipe that do not agree have none in common.
+    assert compare(fit)[["first_model", "second_model"]].to_numpy().tolist() == [["small", ""]]
+    by_run = compare(fit, level="run").set_index(["first", "second"])
+    assert by_run.loc[("a0", "b1"), "second_model"] == "large"
+    assert by_run.loc[("b0", "b1"), "first_model"] == "small"
 
 
 def test_every_pair_once_and_differences_on_the_scale_of_the_metric():

@@ -88,7 +88,7 @@ def test_every_part_is_there(written, hand_fit):
 
 def test_tables_say_what_predict_says(written, hand_fit):
     source, _ = written(hand_fit)
-    body = source[source.index("<h2>Forecast") : source.index("<h2>What these")]
+    body = source[source.index("<h3>Forecast") : source.index("<h3>What was fitted")]
     cells = re.findall(r"<td[^>]*>(.*?)</td>", body)
     table = hand_fit.predict(AT, quantity="evaluation")
     assert len(cells) == 7 * len(table)

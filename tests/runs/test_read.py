@@ -1,6 +1,7 @@
 """Do files, specs and saved tables all lead to the same run table?"""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -57,6 +58,27 @@ def test_a_spec_says_the_same_as_options(points):
     assert read_runs([], spec=spec).hash() == told
 
 
+def test_a_declared_domain_is_kept_as_text(points):
+    spec = points.parent / "runs.toml"
+    runs = '[[run]]\npath = "points.csv"\nsplit_by = ["series"]\n'
+    spec.write_text(
+        '[domain]\ncontext_length = 8192\nverifier = "math-verify 0.8"\nepochs = 1.5\nthinking = true\n'
+        + runs
+    )
+    found = read_runs(spec)
+    assert found.domain == {
+        "context_length": "8192",
+        "verifier": "math-verify 0.8",
+        "epochs": "1.5",
+        "thinking": "True",
+    }
+    # It changes nothing that is fitted.
+    spec.write_text(runs)
+    assert read_runs(spec).domain == {}
+    assert read_runs(spec).hash() == found.hash()
+    assert read_runs(points, **OPTIONS).domain == {}
+
+
 def test_a_filter_on_numbers(points):
     rows = read_runs(points, run="series", where=["gpu_hours=20"]).table
     assert rows["compute"].tolist() == [20, 20]
@@ -81,6 +103,25 @@ def test_saved_tables_are_joined_when_their_axes_agree(points, tmp_path):
     read_runs(points, **OPTIONS | {"split": "test"}).select(["y"]).save(tables[1])
     with pytest.raises(InputError, match="different metrics"):
         read_runs(tables)
+
+
+def test_domains_of_joined_tables_are_those_of_all(points, tmp_path):
+    runs = read_runs(points, **OPTIONS)
+    tables = [tmp_path / "x.parquet", tmp_path / "y.parquet"]
+    domains = [
+        {"context_length": "8192", "verifier": "strict", "epochs": "1"},
+        {"context_length": "16384", "verifier": "strict", "batch": "512"},
+    ]
+    for path, name, domain in zip(tables, ("x", "y"), domains, strict=True):
+        replace(runs.select([name]), domain=domain).save(path)
+    joined = read_runs(tables)
+    assert joined.domain == {
+        "context_length": "8192 | 16384",
+        "verifier": "strict",
+        "epochs": "1",
+        "batch": "512",
+    }
+    assert joined.hash() == runs.hash()
 
 
 def test_a_glob_is_a_run_per_file_and_a_list_is_one_run(tmp_path):

@@ -69,6 +69,23 @@ def test_columns_of_trainers_are_recognised(names: list[str], expected: list[str
 
 
 @pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["kl_coef", "actor/ppo_kl", "kl"], "kl"),
+        (["train/kl", "train/kl_coef"], "train/kl"),
+        (["objective/kl_coef", "objective/kl", "policy/approxkl_avg"], "objective/kl"),
+        (["actor/ppo_kl", "actor/kl_coef", "actor/kl_loss"], "actor/kl_loss"),
+        (["actor/kl_loss", "critic/kl", "critic/kl_coeff"], "critic/kl"),
+        (["actor/reward_kl_penalty_coeff", "actor/reward_kl_penalty"], "actor/reward_kl_penalty"),
+        (["optim/kl_sample_train_v1", "kl_policy_base"], "kl_policy_base"),
+        (["KL", "clipped", "lag"], "KL"),
+    ],
+)
+def test_the_kl_to_the_reference_is_told_from_others(names: list[str], expected: str) -> None:
+    assert recognise(tuple(names))["kl"][0] == expected
+
+
+@pytest.mark.parametrize(
     "name",
     [
         *(
@@ -89,7 +106,17 @@ def test_columns_of_trainers_are_recognised(names: list[str], expected: list[str
             "eval_reward",
             "reward_gap",
         ),
-        *("grad_zero_std", "frac_nonzero_std", "kl", "loss", "__value__"),
+        *("grad_zero_std", "frac_nonzero_std", "loss", "__value__"),
+        *(
+            "actor/ppo_kl",
+            "ppo_kl",
+            "approx_kl",
+            "policy/approxkl_avg",
+            "optim/kl_sample_train_v1",
+            "eval_kl",
+        ),
+        *("kl_coef", "actor/kl_coef", "critic/kl_coeff", "kl_penalty", "kl_beta", "kl_ctl", "kl_ctrl", "KL0"),
+        *("actor/reward_kl_penalty_coeff", "kl_loss_coef", "kl_loss", "kl/max", "rollout/kl", "mismatch_kl"),
     ],
 )
 def test_other_columns_are_not(name: str) -> None:
@@ -196,12 +223,21 @@ def test_no_cell_of_a_signal_stops_a_reading(tmp_path: Path, odd: Any) -> None:
     assert set(values(runs, "entropy")) <= {1, 3}
 
 
-@pytest.mark.parametrize(("column", "bad"), [("truncated", 7.0), ("entropy", -0.5), ("train_reward", -1.0)])
+@pytest.mark.parametrize(
+    ("column", "bad"), [("truncated", 7.0), ("entropy", -0.5), ("train_reward", -1.0), ("kl", 0.04)]
+)
 def test_values_that_cannot_be_the_signal_are_not_taken(tmp_path: Path, column: str, bad: float) -> None:
     records = [{"step": k, "acc": 0.1 * k, column: bad} for k in (1, 2, 3)]
     runs = fc.read_runs(write(tmp_path / "r.jsonl", records), metric="acc")
     assert runs.signals.empty
     assert "signals" not in notes(runs)
+
+
+@pytest.mark.parametrize(("lowest", "taken"), [(-0.04, True), (-0.3, False)])
+def test_an_estimate_of_a_kl_may_dip_below_0_but_not_far(tmp_path: Path, lowest: float, taken: bool) -> None:
+    records = [{"step": k, "acc": 0.1 * k, "kl": kl} for k, kl in ((1, lowest), (2, 0.5), (3, 20.0))]
+    runs = fc.read_runs(write(tmp_path / "r.jsonl", records), metric="acc")
+    assert values(runs, "kl") == ({1: lowest, 2: 0.5, 3: 20.0} if taken else {})
 
 
 def test_the_metric_is_no_signal(tmp_path: Path) -> None:
@@ -233,7 +269,7 @@ def test_signals_elsewhere_are_left_out_and_do_not_change_the_hash() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"signal": "kl"}, "unknown signal"), ({"value": [1, np.nan, 2]}, "signal is not a finite number")],
+    [({"signal": "loss"}, "unknown signal"), ({"value": [1, np.nan, 2]}, "signal is not a finite number")],
 )
 def test_signals_that_are_none_are_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):

@@ -53,6 +53,47 @@ def test_a_full_spec(tmp_path):
     assert spec.folder == tmp_path
 
 
+DOMAIN = """
+[domain]
+context_length = 8192
+verifier = "math-verify 0.8"
+epochs = 1.5
+"thinking mode" = true
+"""
+
+
+def test_a_domain_under_any_name(tmp_path):
+    assert load_spec(write(tmp_path, GOOD)).domain == {}
+    assert load_spec(write(tmp_path, DOMAIN + GOOD)).domain == {
+        "context_length": 8192,
+        "verifier": "math-verify 0.8",
+        "epochs": 1.5,
+        "thinking mode": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("context_length = 8192", "context_length = [8192]", "key domain.context_length"),
+        ("context_length = 8192", "context_length = {tokens = 8192}", "key domain.context_length"),
+        ("context_length = 8192", "context_length = inf", "key domain.context_length"),
+        ("context_length = 8192", "context_length = 2026-01-01", "key domain.context_length"),
+        ("context_length = 8192", '"" = 8192', "key domain"),
+        ("[domain]", "[[domain]]", "key domain"),
+        ("[domain]", "[domains]", "metric, compute, domain, run"),
+    ],
+)
+def test_one_line_per_problem_of_a_domain(tmp_path, old, new, expected):
+    assert old in DOMAIN
+    with pytest.raises(InputError) as error:
+        load_spec(write(tmp_path, DOMAIN.replace(old, new, 1) + GOOD))
+    text = str(error.value)
+    assert expected in text
+    assert "\n" not in text
+    assert "pydantic" not in text
+
+
 def test_an_error_rate_is_turned_round_by_default(tmp_path):
     spec = load_spec(write(tmp_path, '[metric]\nkind = "error_rate"\n[[run]]\npath = "a"\n'))
     assert spec.metric.limits == (1, 0)
@@ -91,7 +132,7 @@ def test_one_line_per_problem(tmp_path, old, new, expected):
 
 
 def test_an_unknown_section_lists_the_known_ones(tmp_path):
-    with pytest.raises(InputError, match=r"key metrics: unknown key .*metric, compute, run"):
+    with pytest.raises(InputError, match=r"key metrics: unknown key .*metric, compute, domain, run"):
         load_spec(write(tmp_path, "[metrics]\n"))
 
 

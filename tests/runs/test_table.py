@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,29 @@ def test_parquet_brings_everything_back(tmp_path: Path) -> None:
     assert back.hash() == original.hash()
 
 
+def test_a_domain_survives_the_round_trip_and_every_cut(tmp_path: Path) -> None:
+    domain = {"context_length": "8192", "verifier": "Prüfer ≥ 0.8"}
+    original = replace(runs(), domain=domain)
+    original.save(tmp_path / "runs.parquet")
+    assert Runs.load(tmp_path / "runs.parquet").domain == domain
+    assert original.window(2, 10).domain == domain
+    assert original.select(["a"]).domain == domain
+
+
+def test_a_table_of_an_earlier_version_declares_no_domain(tmp_path: Path) -> None:
+    path = tmp_path / "runs.parquet"
+    runs().save(path)
+    arrow = pq.read_table(path)
+    meta = dict(arrow.schema.metadata)
+    declared = json.loads(meta[b"rlforecast"])
+    del declared["domain"]
+    meta[b"rlforecast"] = json.dumps(declared).encode()
+    pq.write_table(arrow.replace_schema_metadata(meta), path)
+    back = Runs.load(path)
+    assert back.domain == {}
+    assert back.hash() == runs().hash()
+
+
 def test_extreme_compute_survives_the_round_trip(tmp_path: Path) -> None:
     original = runs(compute=[1e300, 1e-300, 1e-30, 2e-30, 3e25])
     original.save(tmp_path / "runs.parquet")
@@ -215,6 +239,7 @@ def test_hash_sees_data_and_nothing_else() -> None:
         Runs(table().sample(frac=1, random_state=1), PASS_RATE, STEPS, original.floors),
         runs(source="elsewhere.csv", source_row=[1, 2, 3, 4, 5]),
         replace(original, receipts=()),
+        replace(original, domain={"epochs": "4"}),
         Runs(table().assign(note="extra column"), PASS_RATE, STEPS, original.floors),
     ]
     assert {each.hash() for each in same} == {original.hash()}
