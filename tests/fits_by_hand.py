@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -167,4 +168,15 @@ def fit_by_hand(
             "data_sha256": runs.hash(),
             "sampler": {"sampler": "nutpie", "chains": CHAINS, "tune": 0, "draws": DRAWS},
         },
+    )
+
+
+def apart(fit: Fit) -> Fit:
+    """The fit as the particle engine leaves it where recipes have several runs: no curve of a recipe."""
+    draws = fit.draws.drop_vars([name for name in fit.draws if str(name).startswith("recipe_")])
+    return replace(
+        fit,
+        settings=replace(fit.settings, engine="particle"),
+        pooled=(),
+        posterior=xr.DataTree.from_dict({"/posterior": draws}),
     )

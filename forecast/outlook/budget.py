@@ -65,7 +65,8 @@ class Decision:
         over stopping now;
         ``p_target``; ``p_best`` (probability that no other option comes out better, `worth` considered); ``regret``
         (expected loss against the best option, on the metric's scale); ``gain_per_unit`` (expected gain of the next
-        unit of compute at the end of the budget).
+        unit of compute at the end of the budget); ``ceiling`` (how well the data know it: ``identified``, ``roughly
+        known``, ``poorly known`` or ``not identified``) and ``warning``.
     choices : pandas.DataFrame
         One row per budget: ``budget, option`` (of the smallest regret), ``p_best, regret, second, p_second`` (the
         most likely other best) and ``verdict``: ``decided`` (p_best >= .8), ``close`` (not decided, but the expected
@@ -225,9 +226,10 @@ def budget(
             rng = np.random.default_rng([fit.settings.seed, 7])
             tried += _experiment_rows(plan, leaders[:LEADERS], metric, rng)
     horizon = _horizon(choices, rows)
+    options = pd.DataFrame(rows).drop(columns="position")
     return Decision(
         measure=measure,
-        options=pd.DataFrame(rows).drop(columns="position"),
+        options=options.merge(_known_of(fit, choices), on="option", how="left"),
         choices=pd.DataFrame(chosen),
         targets=_target_table(choices, target, metric, horizon),
         experiments=pd.DataFrame(tried, columns=list(_EXPERIMENT)),
@@ -379,6 +381,26 @@ def _option_rows(plan: _Plan, target: float | None, metric: Metric) -> list[dict
             }
         )
     return rows
+
+
+def _known_of(fit: Fit, options: Sequence[Option]) -> pd.DataFrame:
+    """What must be said of each option besides its numbers."""
+    levels = {"continue": "run", "stop": "run", "start": "recipe"}
+    tables = {
+        level: fit.parameters(level=level, force=True).query("parameter == 'ceiling'").set_index("name")
+        for level in dict.fromkeys(levels[one.action] for one in options)
+    }
+    rows = []
+    for one in options:
+        known = tables[levels[one.action]].loc[one.name]
+        rows.append(
+            {
+                "option": one.label,
+                "ceiling": str(known["verdict"]).partition(":")[0],
+                "warning": known["warning"],
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _gain(draws: Array, span: float) -> dict[str, float]:

@@ -15,6 +15,7 @@ from forecast.curves.sigmoid import sigmoid_compute_to
 from forecast.errors import InputError
 from forecast.outlook.draws import CurveDraws
 from forecast.outlook.fitted_curves import curve_draws, curve_names, members, model_of
+from forecast.outlook.reliability import WARNING_SEPARATOR, run_warnings
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -65,7 +66,8 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
         section 3, there done once, here in every draw); ``midpoint_q05, _q50, _q95``: midpoint of the first over that
         of the second; ``p_crossing`` and ``crossing`` (median compute, in the fit's unit) of the last crossing of both
         curves up to ten times the fitted compute; ``verdict`` of the second: ``raises the ceiling``, ``lowers the
-        ceiling``, ``only faster``, ``only slower`` or ``not decided``.
+        ceiling``, ``only faster``, ``only slower`` or ``not decided``; ``warning`` (why neither it nor the numbers can be
+        relied on).
 
     Raises
     ------
@@ -116,6 +118,12 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
                 "p_crossing": float(np.isfinite(crossing).mean()),
                 "crossing": float(np.nanmedian(crossing)) if np.isfinite(crossing).any() else np.nan,
                 "verdict": verdict(higher, within, faster),
+                "warning": WARNING_SEPARATOR.join(
+                    text
+                    for name in (first, second)
+                    for text in run_warnings(fit, level, name)
+                    if text.startswith("NOT RELIABLE")
+                ),
             }
         )
     return pd.DataFrame(rows)

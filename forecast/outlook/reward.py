@@ -57,7 +57,8 @@ def reward_gap(runs: Runs, run: str) -> pd.DataFrame | None:
     smoothing spline: Wecker & Ansley 1983, JASA 78:81); the error has the variance of the metric's Bernoulli trials,
     where they are known, and more, for the proxy. How much more and how fast the slope changes are averaged over by
     their likelihood, so that short runs have wide intervals. Prompts count as drawn anew for each evaluation; what a
-    fixed set of them has by chance is in no interval.
+    fixed set of them has by chance is in no interval. In simulations 90 % intervals covered 0.84 (15 evaluations, a gap
+    that opens within four of them) to 0.98 (three evaluations).
 
     Parameters
     ----------
@@ -175,7 +176,7 @@ def _mixture_quantile(mean: Array, sd: Array, weight: Array, at: float) -> Array
 
 @dataclass(frozen=True)
 class OverOptimisation:
-    """The held-out value as a function of the policy's distance from its reference, and where that peaks.
+    """The metric as a function of the policy's distance from its reference, and where that peaks.
 
     Attributes
     ----------
@@ -186,7 +187,7 @@ class OverOptimisation:
     alpha_interval, beta_interval : tuple of float
         90 % equal-tailed.
     peak : float
-        d at which the value is highest (median), exp(alpha / beta - 1); infinite where there is no peak.
+        d at which the metric is highest (median), exp(alpha / beta - 1); infinite where there is no peak.
     peak_interval : tuple of float
         90 % equal-tailed.
     latest : float
@@ -222,7 +223,8 @@ def over_optimisation(runs: Runs, run: str, rng: np.random.Generator) -> OverOpt
     Zellner & Tiao 1964, JASA 59:763), with flat priors on the coefficients.
 
     As a curve that flattens is also bent, "past the peak" needs more than the law: the values after its peak must
-    themselves fall, with the same probability `DECIDED`.
+    themselves fall, with the same probability `DECIDED`. In simulations of the law 90 % intervals covered 0.85 to 0.99,
+    the least with errors correlated by 0.8 in short runs. The KL is taken as exact.
 
     Parameters
     ----------
@@ -243,7 +245,8 @@ def over_optimisation(runs: Runs, run: str, rng: np.random.Generator) -> OverOpt
     """
     if not isinstance(rng, np.random.Generator):
         raise InputError("rng is no generator", found=repr(rng), fix="pass numpy.random.default_rng(seed)")
-    rows = _with_signal(runs, run, "kl").query("signal > 0")
+    rows = _with_signal(runs, run, "kl")
+    rows = rows[rows["signal"] > 0]
     if len(rows) < MINIMUM_KL:
         return None
     d, value = np.sqrt(rows["signal"].to_numpy(dtype=float)), rows["true"].to_numpy(dtype=float)
@@ -282,7 +285,7 @@ def over_optimisation(runs: Runs, run: str, rng: np.random.Generator) -> OverOpt
         else "nowhere in sight"
     )
     sentence = (
-        f"over-optimisation: {verdict}{why}; by the law d (alpha - beta log d), d = sqrt(KL), the held-out value peaks "
+        f"over-optimisation: {verdict}{why}; by the law d (alpha - beta log d), d = sqrt(KL), the metric peaks "
         f"at d = {where}, the run is at {d[-1]:.3g}, and has passed it with probability {past:.2f}"
     )
     return OverOptimisation(
@@ -547,7 +550,7 @@ def honesty(runs: Runs, run: str, seed: int = 0) -> list[str]:
         true = "training-prompt value" if runs.metric.split == "train" else "held-out"
         lines = [
             f"proxy {last['proxy']:.2f}, {true} {last['true']:.2f} at the last evaluation: gap {last['gap']:.2f} "
-            f"(smoothed; 90 % interval {last['low']:.2f} to {last['high']:.2f})"
+            f"(smoothed; 90 % interval {last['low']:.2f} to {last['high']:.2f}), {gap['gap'].iloc[0]:.2f} at the first"
         ]
     elif number:
         lines = [

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from forecast.fits import Fit
     from forecast.runs.table import Metric
 
-OPTIONS_SHOWN, BANDS_SHOWN, PAIRS_SHOWN = 6, 4, 8
+OPTIONS_SHOWN, BANDS_SHOWN, PAIRS_SHOWN, ALARMS_NAMED = 6, 4, 8, 4
 
 
 def briefing_content(briefing: Briefing | None, fit: Fit) -> dict[str, Any]:
     """All that the templates need of a briefing; empty parts where there is none."""
     if briefing is None:
-        lists = ("budgets", "targets", "pairs", "transition_sentences", "bands", "flags", "honesty")
+        lists = ("alarms", "budgets", "targets", "pairs", "transition_sentences", "bands", "flags", "honesty")
         texts = ("rest", "scored", "target", "worth", "horizon", "hazard", "verifier", "quiet")
         return {
             **{name: [] for name in (*lists, "corrected", "outside", "scores")},
@@ -53,6 +53,7 @@ def briefing_content(briefing: Briefing | None, fit: Fit) -> dict[str, Any]:
     scores, scored = score_rows(briefing)
     return {
         "briefing": briefing,
+        "alarms": alarms(briefing),
         "budgets": budget_parts(decision),
         "priced": prices_differ(decision),
         "target": "" if decision.target is None else value_text(decision.target, metric),
@@ -236,6 +237,23 @@ def flag_rows(briefing: Briefing) -> tuple[list[Row], str]:
 
 def _state(row: pd.Series) -> str:
     return str(row["state"]) if row["kind"] == "none" else f"{row['state']}: {row['kind']}"
+
+
+def alarms(briefing: Briefing) -> list[str]:
+    """What must be seen before anything else."""
+    said = []
+    if briefing.flags is not None:
+        runs = briefing.flags.query("level == 'run' and state == 'alarm'")
+        for kind, own in runs.groupby("kind"):
+            whose = list(own["run"])
+            named = ", ".join(whose[:ALARMS_NAMED]) + (
+                f" and {len(whose) - ALARMS_NAMED} more" if len(whose) > ALARMS_NAMED else ""
+            )
+            said.append(f"a {kind} is flagged in {named}")
+    hacked = [run for run, lines in briefing.honesty.items() if any("ALARM" in line for line in lines)]
+    if hacked:
+        said.append(f"the proxy rises while the held-out value falls in {', '.join(hacked[:ALARMS_NAMED])}")
+    return said
 
 
 def honesty_lines(briefing: Briefing) -> list[str]:

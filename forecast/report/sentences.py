@@ -59,6 +59,8 @@ def decision_sentences(decision: Decision) -> list[tuple[str, list[str]]]:
 
 def _headline(decision: Decision, choice: pd.Series) -> str:
     what = f"With {budget_text(decision, choice['budget'])}"
+    if "NOT RELIABLE" in _chosen(decision, choice)["warning"]:
+        what = f"NOT RELIABLE. {what}"
     name, p = choice["option"], probability_text(choice["p_best"])
     if choice["verdict"] == "decided":
         return f"{what}: {name} (best with probability {p})."
@@ -79,9 +81,7 @@ def _details(decision: Decision, choice: pd.Series) -> list[str]:
     metric = decision.metric
     kind = KIND_NAMES[metric.kind]
     kind = f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
-    own = decision.options[
-        (decision.options["budget"] == choice["budget"]) & (decision.options["option"] == choice["option"])
-    ].iloc[0]
+    own = _chosen(decision, choice)
     interval = interval_text(own["q05"], own["q95"], metric)
     said = []
     if own["action"] == "stop":
@@ -99,7 +99,16 @@ def _details(decision: Decision, choice: pd.Series) -> list[str]:
         )
     if decision.target is not None:
         said.append(_target_sentence(decision, choice, own))
+    if own["ceiling"] == "not identified" and own["action"] != "stop":
+        said.append(
+            "Its ceiling is not identified by these data: the further from them, the more these numbers are the prior's."
+        )
     return said
+
+
+def _chosen(decision: Decision, choice: pd.Series) -> pd.Series:
+    options = decision.options
+    return options[(options["budget"] == choice["budget"]) & (options["option"] == choice["option"])].iloc[0]
 
 
 def _target_sentence(decision: Decision, choice: pd.Series, own: pd.Series) -> str:
@@ -161,6 +170,11 @@ def comparison_sentence(row: pd.Series, metric: Metric) -> str:
         Of `forecast.outlook.comparison.compare`.
     metric : Metric
     """
+    said = _difference(row, metric)
+    return f"NOT RELIABLE: {said}" if row["warning"] else said
+
+
+def _difference(row: pd.Series, metric: Metric) -> str:
     first, second, verdict = row["first"], row["second"], row["verdict"]
     low, middle, high = (row[f"difference_{q}"] for q in ("q05", "q50", "q95"))
     slow, speed, fast = (row[f"speed_{q}"] for q in ("q05", "q50", "q95"))

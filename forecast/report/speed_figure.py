@@ -42,9 +42,11 @@ def speed_figure(fit: Fit, parameters: pd.DataFrame) -> Figure:
     names = list(ceilings.sort_values("q50", ascending=False).index[:_MOST])
     figure = Figure(figsize=(7.2, max(3.3, 0.6 + 0.2 * len(names))), dpi=150)
     axes = figure.subplots(gridspec_kw={"left": 0.1, "right": 0.66, "bottom": 0.17, "top": 0.95})
+    unknowns = False
     for i, name in enumerate(names):
         ceiling, midpoint = ceilings.loc[name], midpoints.loc[name]
         unknown = str(ceiling["verdict"]).startswith("not identified")
+        unknowns |= unknown
         style: dict[str, Any] = {
             "color": _SOFT if unknown else _INK,
             "linewidth": 1.0,
@@ -62,7 +64,7 @@ def speed_figure(fit: Fit, parameters: pd.DataFrame) -> Figure:
             linestyle="none",
             color=style["color"],
             markerfacecolor="white" if unknown else style["color"],
-            label=f"{i + 1}  {label}".replace("$", r"\$") + (" (ceiling not identified)" if unknown else ""),
+            label=f"{i + 1}  {label}".replace("$", r"\$"),
             zorder=3,
         )
         axes.annotate(
@@ -95,7 +97,7 @@ def speed_figure(fit: Fit, parameters: pd.DataFrame) -> Figure:
         bbox_to_anchor=(1.02, 1.02),
         frameon=False,
         fontsize=8,
-        title=f"{level}, by ceiling",
+        title=f"{level}, by ceiling" + ("\n(open: ceiling not identified)" if unknowns else ""),
         title_fontsize=8,
         alignment="left",
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from fits_by_hand import fit_by_hand, hand_runs
+from fits_by_hand import apart, fit_by_hand, hand_runs
 from weighed_by_hand import hand_weighed
 
 import forecast as fc
@@ -33,12 +33,6 @@ GAINS = ["gain_q05", "gain_q50", "gain_q95"]
 
 def with_models(runs: Runs, **models: str) -> Runs:
     return replace(runs, table=runs.table.assign(model=runs.table["run"].map(models)))
-
-
-def apart(fit: Fit) -> Fit:
-    """The fit as the particle engine leaves it: no curve of a recipe."""
-    draws = fit.draws.drop_vars([name for name in fit.draws if str(name).startswith("recipe_")])
-    return replace(fit, pooled=(), posterior=xr.DataTree.from_dict({"/posterior": draws}))
 
 
 def values(fit: Fit, extras: Sequence[float]) -> tuple[list[Option], np.ndarray]:

@@ -27,6 +27,7 @@ def pair(monkeypatch, one: CurveDraws, other: CurveDraws):
     curves = {"one": one, "other": other}
     monkeypatch.setattr(comparison, "curve_names", lambda fit, level: list(curves))
     monkeypatch.setattr(comparison, "curve_draws", lambda fit, level, name: curves[name])
+    monkeypatch.setattr(comparison, "run_warnings", lambda fit, level, name: [])
     return compare(fit_by_hand()).iloc[0]
 
 
@@ -221,3 +222,10 @@ def test_failed_diagnostics_withhold_the_comparison():
     with pytest.raises(fc.Withheld):
         compare(fit_by_hand(passed=False))
     assert len(compare(fit_by_hand(passed=False), force=True)) == 1
+
+
+def test_pairs_with_a_run_that_was_refused_carry_the_reason():
+    fit = fit_by_hand(hand_runs(("a", "b", "c")), refused={"c": "collapsed"}, forced=True)
+    table = compare(fit).set_index(["first", "second"])
+    assert table.loc[("a", "b"), "warning"] == ""
+    assert "c collapsed" in table.loc[("b", "c"), "warning"]

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import xarray as xr
-from fits_by_hand import fit_by_hand, hand_runs
+from fits_by_hand import apart, fit_by_hand, hand_runs
 from weighed_by_hand import hand_weighed
 
 from forecast.errors import InputError
-from forecast.fits import Fit
 from forecast.outlook.options import ACTIONS, make_options
 from forecast.outlook.prices import Prices
 from forecast.runs.table import Metric, Runs
@@ -21,12 +19,6 @@ SEEDS = {"a0": "a", "a1": "a", "b0": "b"}
 
 def with_models(runs: Runs, **models: str) -> Runs:
     return replace(runs, table=runs.table.assign(model=runs.table["run"].map(models)))
-
-
-def apart(fit: Fit) -> Fit:
-    """The fit as the particle engine leaves it: no curve of a recipe."""
-    draws = fit.draws.drop_vars([name for name in fit.draws if str(name).startswith("recipe_")])
-    return replace(fit, pooled=(), posterior=xr.DataTree.from_dict({"/posterior": draws}))
 
 
 def test_every_run_every_recipe_and_to_stop() -> None:

@@ -362,6 +362,7 @@ def pair(**changes: Any) -> pd.Series:
         "speed_q95": 2.0,
         "p_faster": 0.96,
         "verdict": "not decided",
+        "warning": "",
     }
     return pd.Series(row | changes)
 
@@ -451,6 +452,11 @@ def test_on_an_error_rate_the_raised_ceiling_is_a_lower_error() -> None:
     low, high = sorted((row["difference_q05"], row["difference_q95"]))
     assert high < 0
     assert interval_text(low, high, ERRORS) in said
+
+
+def test_what_cannot_be_relied_on_says_so_first() -> None:
+    said = comparison_sentence(pair(warning="NOT RELIABLE, two collapsed"), PLAIN)
+    assert said.startswith("NOT RELIABLE: two against one")
 
 
 def test_no_speed_is_no_hole() -> None:
