@@ -27,6 +27,7 @@ _MODULES = {
     "precursors": "studies.precursors",
     "real-transitions": "studies.real_transitions",
     "recipes": "studies.recipes",
+    "decisions": "studies.decisions",
 }
 """Command -> module that holds it under the same name; loaded when asked for, so that `--help` stays quick."""
 

@@ -103,9 +103,6 @@ def budget_parts(decision: Decision) -> list[BudgetPart]:
         rows = []
         for _, row in shown.iterrows():
             cells = [
-                compute_text(row["compute"]),
-                compute_text(row["extra"]) if row["extra"] else "0",
-                *([money_text(row["cost"])] if priced else []),
                 f"{value_text(row['q50'], metric)} ({interval_text(row['q05'], row['q95'], metric)})",
                 _signed(row, metric),
                 *([probability_text(row["p_target"])] if target else []),
@@ -114,6 +111,9 @@ def budget_parts(decision: Decision) -> list[BudgetPart]:
                 value_text(row["gain_per_unit"] * row["extra"] * 0.1, metric, signed=True, decimals=1)
                 if row["extra"]
                 else MISSING,
+                compute_text(row["compute"]),
+                compute_text(row["extra"]),
+                *([money_text(row["cost"])] if priced else []),
             ]
             rows.append(Row(row["option"], 1, cells, flagged=row["option"] == choice["option"]))
         parts.append(
