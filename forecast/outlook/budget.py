@@ -18,6 +18,7 @@ from forecast.outlook.hazard import Hazard
 from forecast.outlook.options import Option, make_options
 from forecast.outlook.predict import FAR, QUANTILES, TRANSITIONS
 from forecast.outlook.prices import Prices
+from forecast.outlook.reliability import left_out
 from forecast.records import records
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ CHANGES = 0.2
 LEAST_GAIN = 0.001
 """Expected gain (fraction) below which no experiment is called worth its trouble."""
 
+_FEWEST_REACHING = 0.02  # of the draws: quantiles of a handful are none
 _ROUNDING = 1e-9
 _POINT = 0.01
 _STEP = 0.01
@@ -66,7 +68,7 @@ class Decision:
         ``p_target``; ``p_best`` (probability that no other option comes out better, `worth` considered); ``regret``
         (expected loss against the best option, on the metric's scale); ``gain_per_unit`` (expected gain of the next
         unit of compute at the end of the budget); ``ceiling`` (how well the data know it: ``identified``, ``roughly
-        known``, ``poorly known`` or ``not identified``) and ``warning``.
+        known``, ``poorly known`` or ``not identified``), ``warning`` and ``left_out`` (runs of its recipe that were refused).
     choices : pandas.DataFrame
         One row per budget: ``budget, option`` (of the smallest regret), ``p_best, regret, second, p_second`` (the
         most likely other best) and ``verdict``: ``decided`` (p_best >= .8), ``close`` (not decided, but the expected
@@ -74,7 +76,7 @@ class Decision:
     targets : pandas.DataFrame
         One row per option but stopping, empty without a target: ``option, target, p_now`` (reached already),
         ``p_never`` (not within `horizon`), ``q05, q50, q95`` of the compute in all at which it is reached, given that
-        it is, and ``extra_q50, cost_q50``.
+        it is (NaN where less than .02 of the draws reach it), and ``extra_q50, cost_q50``.
     experiments : pandas.DataFrame
         One row per budget and experiment: ``budget, options, share`` (of the budget, for each option), ``extra``
         and ``cost`` in all, ``p_change`` (probability of another choice afterwards), ``gain, gain_se`` (expected
@@ -398,6 +400,7 @@ def _known_of(fit: Fit, options: Sequence[Option]) -> pd.DataFrame:
                 "option": one.label,
                 "ceiling": str(known["verdict"]).partition(":")[0],
                 "warning": known["warning"],
+                "left_out": left_out(fit, fit.runs.recipes.get(one.name, one.name)),
             }
         )
     return pd.DataFrame(rows)
@@ -484,7 +487,8 @@ def _target_table(
     for option in options[:-1]:
         needed = compute_to(option, metric.to_fraction(target), horizon)
         reached = needed[np.isfinite(needed)]
-        low, middle, high = np.quantile(reached, (0.05, 0.5, 0.95)) if len(reached) else (np.nan,) * 3
+        told = len(reached) > _FEWEST_REACHING * len(needed)
+        low, middle, high = np.quantile(reached, (0.05, 0.5, 0.95)) if told else (np.nan,) * 3
         rows.append(
             {
                 "option": option.label,

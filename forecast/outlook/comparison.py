@@ -15,7 +15,7 @@ from forecast.curves.sigmoid import sigmoid_compute_to
 from forecast.errors import InputError
 from forecast.outlook.draws import CurveDraws
 from forecast.outlook.fitted_curves import curve_draws, curve_names, members, model_of
-from forecast.outlook.reliability import WARNING_SEPARATOR, run_warnings
+from forecast.outlook.reliability import WARNING_SEPARATOR, left_out, run_warnings
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -67,7 +67,7 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
         of the second; ``p_crossing`` and ``crossing`` (median compute, in the fit's unit) of the last crossing of both
         curves up to ten times the fitted compute; ``verdict`` of the second: ``raises the ceiling``, ``lowers the
         ceiling``, ``only faster``, ``only slower`` or ``not decided``; ``warning`` (why neither it nor the numbers can be
-        relied on).
+        relied on) and ``left_out`` (runs of the two recipes that were refused).
 
     Raises
     ------
@@ -123,6 +123,11 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
                     for name in (first, second)
                     for text in run_warnings(fit, level, name)
                     if text.startswith("NOT RELIABLE")
+                ),
+                "left_out": WARNING_SEPARATOR.join(
+                    filter(
+                        None, (left_out(fit, fit.runs.recipes.get(name, name)) for name in (first, second))
+                    )
                 ),
             }
         )

@@ -101,7 +101,13 @@ def predict(
     if names is not None and (missing := [name for name in names if name not in known]):
         if missing[0] in fit.refused:
             raise InputError(f"no forecast for run {missing[0]!r}", found=fit.refused[missing[0]])
-        raise InputError(f"no such {level}", found=missing[0], expected=" | ".join(known))
+        recipe = level == "run" and missing[0] in fit.observations.recipes
+        raise InputError(
+            f"no such {level}",
+            found=missing[0],
+            expected=" | ".join(known),
+            fix="it is a recipe: ask for level recipe or new_run" if recipe else "",
+        )
     if not force:
         fit.require_passed()
     rows = []

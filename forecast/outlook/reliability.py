@@ -56,6 +56,19 @@ def run_warnings(fit: Fit, level: str, name: str) -> list[str]:
     return warnings
 
 
+def left_out(fit: Fit, recipe: str) -> str:
+    """Say which runs of a recipe its numbers leave out, and why; empty if none.
+
+    What is said of the runs that are left holds for them: that others of the recipe collapsed is in no interval.
+    """
+    runs = [run for run, its in fit.runs.recipes.items() if its == recipe]
+    missing = [run for run in runs if run in fit.refused and run not in fit.observations.runs]
+    if not missing:
+        return ""
+    why = "; ".join(dict.fromkeys(fit.refused[run].partition(":")[0] for run in missing))
+    return f"{len(missing)} of {len(runs)} runs of {recipe} {'is' if len(missing) == 1 else 'are'} not in these numbers ({why})"
+
+
 def noise_over_expected(fit: Fit, run: str) -> float:
     """Fitted extra noise over the binomial sd, or over the scatter of first differences when trials are unknown."""
     observations = fit.observations

@@ -279,14 +279,15 @@ def over_optimisation(runs: Runs, run: str, rng: np.random.Generator) -> OverOpt
         else:
             verdict = "past the peak"
     ends = _interval(peak)
+    high = f"{ends[1]:.3g}" if np.isfinite(ends[1]) else "no end"
     where = (
-        f"{top:.3g} (90 % interval {ends[0]:.3g} to {ends[1]:.3g})"
+        f"peaks at d = {top:.3g} (90 % interval {ends[0]:.3g} to {high})"
         if np.isfinite(top)
-        else "nowhere in sight"
+        else "has no peak in sight"
     )
     sentence = (
-        f"over-optimisation: {verdict}{why}; by the law d (alpha - beta log d), d = sqrt(KL), the metric peaks "
-        f"at d = {where}, the run is at {d[-1]:.3g}, and has passed it with probability {past:.2f}"
+        f"over-optimisation: {verdict}{why}; by the law d (alpha − beta log d), d = sqrt(KL), the metric {where}; the run "
+        f"is at d = {d[-1]:.3g}, beyond the peak with probability {past:.2f}"
     )
     return OverOptimisation(
         evaluations=len(d),
@@ -549,8 +550,9 @@ def honesty(runs: Runs, run: str, seed: int = 0) -> list[str]:
         last = gap.iloc[-1]
         true = "training-prompt value" if runs.metric.split == "train" else "held-out"
         lines = [
-            f"proxy {last['proxy']:.2f}, {true} {last['true']:.2f} at the last evaluation: gap {last['gap']:.2f} "
-            f"(smoothed; 90 % interval {last['low']:.2f} to {last['high']:.2f}), {gap['gap'].iloc[0]:.2f} at the first"
+            f"proxy {_plain(last['proxy'])}, {true} {_plain(last['true'])} at the last evaluation; their gap, smoothed over "
+            f"evaluations, is {_plain(last['gap'])} (90 % interval {_plain(last['low'])} to {_plain(last['high'])}), "
+            f"{_plain(gap['gap'].iloc[0])} at the first"
         ]
     elif number:
         lines = [
@@ -566,3 +568,7 @@ def honesty(runs: Runs, run: str, seed: int = 0) -> list[str]:
     if (found := over_optimisation(runs, run, np.random.default_rng(seed))) is not None:
         lines.append(found.sentence)
     return lines
+
+
+def _plain(value: float) -> str:
+    return f"{round(float(value), 2) + 0.0:.2f}".replace("-", "−")

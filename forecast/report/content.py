@@ -29,7 +29,7 @@ from forecast.report.words import (
 if TYPE_CHECKING:
     from forecast.fits import Fit
 
-_SOURCES_SHOWN = 12
+_SOURCES_SHOWN, _REFUSED_SHOWN = 12, 4
 _Z90 = 1.645  # standard deviations from the middle to either end of a 90 % interval
 _GAP, _FAILED = "pooling with sibling recipes", "diagnostics failed"  # how those warnings begin
 
@@ -200,6 +200,13 @@ def exclusions(fit: Fit) -> list[str]:
             2, "Recipes of another experiment: pooling assumes that all recipes share base model and data."
         )
     return sentences
+
+
+def refused_short(fit: Fit) -> str:
+    """Refused runs with the first words of the reason, the first few of them."""
+    named = [f"{run} ({reason.partition(':')[0]})" for run, reason in fit.refused.items()]
+    more = f" and {len(named) - _REFUSED_SHOWN} more" if len(named) > _REFUSED_SHOWN else ""
+    return ", ".join(named[:_REFUSED_SHOWN]) + more
 
 
 def diagnostics(fit: Fit) -> list[tuple[str, str]]:

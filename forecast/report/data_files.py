@@ -77,6 +77,7 @@ def write_data(
         ],
         "comparisons": [comparison_sentence(row, metric) for _, row in briefing.pairs.iterrows()],
         "outside_map": briefing.outside,
+        "hazard": None if briefing.averaged is None else briefing.averaged.hazard,
         "reward": {run: list(sentences) for run, sentences in briefing.honesty.items()},
         "tables": {name: records(table) for name, table in everything.items()},
     }

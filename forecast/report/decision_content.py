@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from forecast.inference.priors import drift_sd
 from forecast.outlook.backtest_summary import INTERVALS
 from forecast.outlook.budget import Decision
-from forecast.outlook.contenders import METHODS
+from forecast.outlook.contenders import METHODS, OURS
+from forecast.outlook.fitted_curves import trials_per_evaluation
 from forecast.report.briefing import Briefing
 from forecast.report.content import Row
 from forecast.report.sentences import (
@@ -43,6 +45,9 @@ def briefing_content(briefing: Briefing | None, fit: Fit) -> dict[str, Any]:
         return {
             **{name: [] for name in (*lists, "corrected", "outside", "scores")},
             **dict.fromkeys(texts, ""),
+            "more_targets": 0,
+            "quick": False,
+            "creep": "",
             "priced": False,
             "money": False,
             "briefing": None,
@@ -58,6 +63,9 @@ def briefing_content(briefing: Briefing | None, fit: Fit) -> dict[str, Any]:
         "priced": prices_differ(decision),
         "target": "" if decision.target is None else value_text(decision.target, metric),
         "targets": target_rows(decision),
+        "more_targets": max(0, len(decision.targets) - OPTIONS_SHOWN),
+        "quick": briefing.averaged is None,
+        "creep": _creep(fit),
         "money": bool(decision.targets["cost_q50"].notna().any()),
         "horizon": compute_text(decision.horizon),
         "worth": "" if decision.worth is None else money_text(decision.worth),
@@ -134,6 +142,16 @@ def _signed(row: pd.Series, metric: Metric) -> str:
         return MISSING
     middle = value_text(row["gain_q50"], metric, signed=True)
     return f"{middle} ({interval_text(row['gain_q05'], row['gain_q95'], metric)})"
+
+
+def _creep(fit: Fit) -> str:
+    """Why a run on its plateau may end lower than it stands."""
+    sds = {drift_sd(trials_per_evaluation(fit, [run])) for run in fit.observations.runs}
+    sizes = " or ".join(f"{sd:g}" for sd in sorted(sds))
+    return (
+        f"Beyond the data every curve creeps by a random amount (sd {sizes} of the scale per e-fold of compute, upward more "
+        "often than not), as real curves were seen to: a run on its plateau can also end lower than it stands."
+    )
 
 
 def prices_differ(decision: Decision) -> bool:
@@ -220,7 +238,11 @@ def flag_rows(briefing: Briefing) -> tuple[list[Row], str]:
         Row(
             row["run"],
             1,
-            [_state(row), row["reason"] + (f" Signs: {row['precursors']}" if row["precursors"] else "")],
+            [
+                _state(row),
+                row["reason"].replace("prior_only", "nothing seen")
+                + (f" Signs: {row['precursors']}" if row["precursors"] else ""),
+            ],
             flagged=row["state"] == "alarm",
         )
         for _, row in seen.iterrows()
@@ -312,13 +334,27 @@ def score_rows(briefing: Briefing) -> tuple[list[Row], str]:
         ]
         cells.append(value_text(row["width_90"], metric))
         rows.append(Row(METHODS[row["method"]], 1, cells))
+    scored = summary.set_index("method")
+    best = [METHODS[str(scored[score].idxmin())] for score in ("rmse", "crps")]
+    verdict = (
+        f"Smallest RMSE and CRPS: {best[0]}."
+        if best[0] == best[1]
+        else f"Smallest RMSE: {best[0]}; smallest CRPS: {best[1]}."
+    )
+    own = scores.forecasts[scores.forecasts["method"] == OURS]
+    squared = own["error"].pow(2).groupby(own["run"]).sum()
+    if len(squared) > 1 and squared.max() > 0.5 * squared.sum():
+        share = squared.max() / squared.sum()
+        verdict += f" {share:.0%} of our squared error is that of one run, {squared.idxmax()}.".replace(
+            "%", "\u00a0%"
+        )
     ours = summary.iloc[0]
     runs, evaluations = int(ours["runs"]), int(ours["evaluations"])
     return rows, (
         f"Every run was cut at half of its compute, fitted by itself, and scored on the {evaluations:,} evaluations that "
         f"came later ({runs} run{'s' * (runs != 1)}; errors within a run move together, so they are worth about "
         f"{round(float(ours['effective']))} independent ones). Errors and widths are in units of the metric "
-        f"(scale {span:g})."
+        f"(scale {span:g}). {verdict}"
     )
 
 

@@ -222,9 +222,11 @@ def _panels(
                 forecast=forecasts[forecasts["name"] == name],
                 ceiling=ceilings[ceilings["name"] == name].iloc[0],
                 edge=_fitted_edge(fit, level, name, points),
-                # Failed diagnostics concern all panels and are written across the figure.
+                # What concerns all panels is written above or across the figure.
                 warnings=[
-                    text for text in run_warnings(fit, level, name) if "diagnostics failed" not in text
+                    text
+                    for text in run_warnings(fit, level, name)
+                    if "diagnostics failed" not in text and text != fit.runs.metric.caveat
                 ],
                 averaged=None if averaged is None else averaged[averaged["name"] == name],
             )

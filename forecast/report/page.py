@@ -106,6 +106,7 @@ def write_page(
         priors=content.priors(fit),
         sensitivity=sensitivity(fit, parameters),
         refused=dict(fit.refused),
+        refused_short=content.refused_short(fit),
         forced=fit.settings.forced,
         receipts=receipts,
         more_receipts=more_receipts,

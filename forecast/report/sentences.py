@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 
 from forecast.outlook.budget import CHANGES, Decision
+from forecast.outlook.comparison import SURE
+from forecast.outlook.reliability import WARNING_SEPARATOR
 from forecast.report.words import (
     KIND_NAMES,
     UNIT_NAMES,
@@ -59,6 +61,8 @@ def decision_sentences(decision: Decision) -> list[tuple[str, list[str]]]:
 
 def _headline(decision: Decision, choice: pd.Series) -> str:
     what = f"With {budget_text(decision, choice['budget'])}"
+    if decision.worth is not None:
+        what += f", at {money_text(decision.worth)} per .01 of the scale"
     if "NOT RELIABLE" in _chosen(decision, choice)["warning"]:
         what = f"NOT RELIABLE. {what}"
     name, p = choice["option"], probability_text(choice["p_best"])
@@ -99,6 +103,8 @@ def _details(decision: Decision, choice: pd.Series) -> list[str]:
         )
     if decision.target is not None:
         said.append(_target_sentence(decision, choice, own))
+    if own["left_out"]:
+        said.append(f"{own['left_out']}: what holds for the others need not hold for the next run.")
     if own["ceiling"] == "not identified" and own["action"] != "stop":
         said.append(
             "Its ceiling is not identified by these data: the further from them, the more these numbers are the prior's."
@@ -147,7 +153,7 @@ def _experiment_sentence(decision: Decision, size: float) -> str:
     if best is not None:
         cost = f" ({money_text(best['cost'])} in money)" if pd.notna(best["cost"]) else ""
         return (
-            f"Look first: {best['options']}, with {compute_text(best['extra'])} {UNIT_NAMES[decision.unit]}{cost} in all, "
+            f"Look first: {best['options']}, with {compute_text(best['extra'])} {UNIT_NAMES[decision.unit]}{cost} together, "
             f"changes the choice with probability {probability_text(best['p_change'])} and gains "
             f"{value_text(best['gain'], decision.metric, decimals=1)} ± "
             f"{value_text(best['gain_se'], decision.metric, decimals=1)} on average."
@@ -171,6 +177,8 @@ def comparison_sentence(row: pd.Series, metric: Metric) -> str:
     metric : Metric
     """
     said = _difference(row, metric)
+    if row["left_out"]:
+        said += f" But {row['left_out'].replace(WARNING_SEPARATOR, '; ')}."
     return f"NOT RELIABLE: {said}" if row["warning"] else said
 
 
@@ -203,10 +211,13 @@ def _difference(row: pd.Series, metric: Metric) -> str:
         if np.isfinite(speed)
         else "speeds cannot be compared: one ends below where the other begins"
     )
-    return (
-        f"{second} against {first}: not decided. Ceiling {by}, higher with probability "
-        f"{probability_text(row['p_higher'])}, {within}; {times}."
-    )
+    sure = max(row["p_faster"], 1 - row["p_faster"])
+    if sure >= SURE:
+        order = f"{second} is {'faster' if row['p_faster'] >= SURE else 'slower'}, probability {probability_text(sure)}"
+        head = f"{second} against {first}: ceilings not decided, but {order}"
+    else:
+        head = f"{second} against {first}: not decided"
+    return f"{head}. Ceiling {by}, higher with probability {probability_text(row['p_higher'])}, {within}; {times}."
 
 
 def choice_under_transitions(decision: Decision, averaged: Decision) -> list[str]:

@@ -333,7 +333,7 @@ def test_hacking_raises_the_alarm_and_the_gap_has_its_interval() -> None:
     gap, alarm, peak = honesty(runs(np.clip(value, 0, 1), proxy=proxy, kl=d**2), "r")
     assert gap.startswith("proxy 0.9")
     assert "held-out 0.0" in gap
-    assert "(smoothed; 90 % interval 0.8" in gap
+    assert "is 0.86 (90 % interval 0.8" in gap
     assert alarm.startswith("ALARM: proxy up while the held-out value is down: ")
     assert "moving apart since" in alarm
     assert "gpu_hours" in alarm
@@ -343,7 +343,7 @@ def test_hacking_raises_the_alarm_and_the_gap_has_its_interval() -> None:
 def test_an_honest_run_raises_none() -> None:
     value = np.linspace(0.2, 0.6, 20)
     (line,) = honesty(runs(value, proxy=value + 0.05), "r")
-    assert "gap 0.05" in line
+    assert "is 0.05 (90 % interval" in line
     (line,) = honesty(runs(value, metric=Metric("acc", split="train"), proxy=value), "r")
     assert "training-prompt value 0.60" in line
 

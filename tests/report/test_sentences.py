@@ -363,6 +363,7 @@ def pair(**changes: Any) -> pd.Series:
         "p_faster": 0.96,
         "verdict": "not decided",
         "warning": "",
+        "left_out": "",
     }
     return pd.Series(row | changes)
 
@@ -420,7 +421,7 @@ def test_only_slower_with_its_factor() -> None:
 
 
 def test_what_is_not_decided_says_all_it_knows() -> None:
-    said = comparison_sentence(pair(), PLAIN)
+    said = comparison_sentence(pair(p_faster=0.9), PLAIN)
     sound(said)
     for words in (
         "two against one: not decided",
@@ -457,6 +458,25 @@ def test_on_an_error_rate_the_raised_ceiling_is_a_lower_error() -> None:
 def test_what_cannot_be_relied_on_says_so_first() -> None:
     said = comparison_sentence(pair(warning="NOT RELIABLE, two collapsed"), PLAIN)
     assert said.startswith("NOT RELIABLE: two against one")
+
+
+@pytest.mark.parametrize(("p_faster", "words"), [(0.96, "two is faster"), (0.03, "two is slower")])
+def test_a_speed_that_is_decided_is_not_hidden_by_ceilings_that_are_not(p_faster: float, words: str) -> None:
+    said = comparison_sentence(pair(p_faster=p_faster), PLAIN)
+    sound(said)
+    assert f"two against one: ceilings not decided, but {words}, probability .9" in said
+
+
+def test_seeds_that_collapsed_are_said_in_every_sentence_of_their_recipe() -> None:
+    names = {"a0": "a", "z0": "z", "z1": "z"}  # the later recipe ends higher
+    fit = fit_by_hand(hand_runs(names), refused={"z1": "collapsed or declining: from .8 to 0"})
+    words = "1 of 2 runs of z is not in these numbers (collapsed or declining)"
+    ((_, details),) = decision_sentences(budget(fit, spend=[8_000], names=["z"], experiments=False))
+    assert any(words in text for text in details)
+    whole = fit_by_hand(hand_runs(names))
+    ((_, details),) = decision_sentences(budget(whole, spend=[8_000], names=["z"], experiments=False))
+    assert not any("not in these numbers" in text for text in details)
+    assert words in comparison_sentence(compare(fit).iloc[0], PLAIN)
 
 
 def test_no_speed_is_no_hole() -> None:
