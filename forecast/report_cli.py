@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from forecast.cli_options import HazardChoice, VerifierChoice, budget_options, check_new, twice
+from forecast.errors import InputError
 
 
 @click.command()
@@ -102,6 +103,7 @@ def report(
     from forecast.report.figures import fan_chart, panels_shown
     from forecast.report.page import write_page
     from forecast.report.pdf import find_browser, print_pdf
+    from forecast.report.stress import read_stress
     from forecast.terminal import messages, progress_reporter
 
     check_new(page, overwrite, "-o")
@@ -109,9 +111,15 @@ def report(
     check_directory(folder, overwrite=overwrite, owned=OWNED)
     if pdf is not None:
         check_new(pdf, overwrite, "--pdf")
+        if pdf.resolve() == page.resolve() or folder.resolve() in pdf.resolve().parents:
+            raise InputError("--pdf would replace another output", found=pdf, fix="choose another --pdf")
         find_browser()
     say = messages()
     result = load(directory)
+    # What would fail at the end fails now, before what takes long.
+    result.predict([twice(result)], level=level, quantity=quantity, force=force)
+    if stress is not None:
+        read_stress(stress, result)
     if at is None and spend is None and money is None:
         at = [twice(result)]
     with progress_reporter(say) as progress:

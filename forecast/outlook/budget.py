@@ -42,13 +42,19 @@ LEADERS = 3
 CHANGES = 0.2
 """Probability of another choice from which an experiment counts as one that could change the decision."""
 
+MOST_BEYOND = 1000.0
+"""Times the fitted compute beyond which no budget is answered."""
+
+LEAST_LOOK = 0.01
+"""Of the fitted compute, that an experiment must give each option: with less it is one more evaluation of the same."""
+
 LEAST_GAIN = 0.001
 """Expected gain (fraction) below which no experiment is called worth its trouble."""
 
 _FEWEST_REACHING = 0.02  # of the draws: quantiles of a handful are none
 _ROUNDING = 1e-9
-_POINT = 0.01
-_STEP = 0.01
+_POINT, _DEAREST = 0.01, 1e9
+_STEP, _LEAST_STEP = 0.01, 1e-4  # of the spending; of all compute, below which differences are rounding
 _GRID = 300
 
 
@@ -259,6 +265,14 @@ class _Plan:
                 found=f"{size:g}",
                 fix="name a larger --at, or --spend",
             )
+        reach = max(one.spent + extra for one, extra in zip(self.options, self.extra, strict=True))
+        upto = max(one.curve.fitted_upto for one in options)
+        if reach > MOST_BEYOND * upto:
+            raise InputError(
+                f"more than {MOST_BEYOND:,.0f} times the fitted compute, where nothing can be said",
+                found=f"{reach:g}",
+                expected=f"at most {MOST_BEYOND * upto:g}",
+            )
         self.price = np.array([one.price for one in self.options])
         self.values = np.column_stack(
             [one.value(extra) for one, extra in zip(self.options, self.extra, strict=True)]
@@ -285,7 +299,10 @@ class _Plan:
 
     def _worth_of(self, cost: Array) -> Array:
         """What a cost is worth as a fraction of the scale; nothing, where nobody said."""
-        return np.zeros_like(cost) if self.worth is None else _POINT * cost / self.worth
+        if self.worth is None:
+            return np.zeros_like(cost)
+        with np.errstate(over="ignore"):
+            return np.minimum(_POINT * cost / self.worth, _DEAREST)
 
 
 def _asked(given: dict[str, Sequence[float] | None]) -> tuple[str, list[float]]:
@@ -349,7 +366,8 @@ def _option_rows(plan: _Plan, target: float | None, metric: Metric) -> list[dict
     span = metric.scale[1] - metric.scale[0]
     utilities = plan.utilities
     best = utilities.max(axis=1)
-    p_best = np.bincount(np.argmax(utilities, axis=1), minlength=len(plan.options)) / len(utilities)
+    leading = utilities >= best[:, None] - _ROUNDING  # of equals each has its share
+    p_best = (leading / leading.sum(axis=1, keepdims=True)).mean(axis=0)
     stop = plan.values[:, -1]
     rows = []
     for j, option in enumerate(plan.options):
@@ -358,7 +376,8 @@ def _option_rows(plan: _Plan, target: float | None, metric: Metric) -> list[dict
         quantiles = metric.from_fraction(np.quantile(value, QUANTILES))
         # Of an error rate the high fraction is the low value.
         quantiles = quantiles if span > 0 else quantiles[::-1]
-        more = option.value(extra * (1 + _STEP)) if extra else value
+        step = max(extra * _STEP, reach * _LEAST_STEP)
+        more = option.value(extra + step) if extra else value
         rows.append(
             {
                 "budget": plan.size,
@@ -378,7 +397,7 @@ def _option_rows(plan: _Plan, target: float | None, metric: Metric) -> list[dict
                 else np.nan,
                 "p_best": float(p_best[j]),
                 "regret": float(np.mean(best - utilities[:, j])) * abs(span),
-                "gain_per_unit": float((more - value).mean() * span / (extra * _STEP)) if extra else 0.0,
+                "gain_per_unit": float((more - value).mean() * span / step) if extra else 0.0,
                 "position": j,
             }
         )
@@ -414,7 +433,8 @@ def _gain(draws: Array, span: float) -> dict[str, float]:
 
 
 def _choice(size: float, rows: Sequence[dict[str, Any]], span: float) -> dict[str, Any]:
-    first = min(rows, key=lambda row: row["regret"])
+    # Of options that lose the same, to stop: it costs nothing.
+    first = min(rows, key=lambda row: (round(row["regret"] / span, 9), row["action"] != "stop"))
     second = max((row for row in rows if row is not first), key=lambda row: row["p_best"])
     decided = first["p_best"] >= LIKELY
     return {
@@ -442,7 +462,10 @@ def _experiment_rows(
     for count in (1, 2):
         for tried in combinations(leaders, count):
             for share in SHARES:
-                if share * count >= 1:
+                looks_again = [
+                    share * plan.extra[k] < LEAST_LOOK * plan.options[k].curve.fitted_upto for k in tried
+                ]
+                if share * count >= 1 or any(looks_again):
                     continue
                 outcomes = []
                 for k in tried:

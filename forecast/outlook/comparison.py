@@ -78,6 +78,10 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
     """
     if not force:
         fit.require_passed()
+    if not 0 < margin <= 1:
+        raise InputError(
+            "margin must be a fraction of the scale", found=margin, expected="above 0, at most 1"
+        )
     if level not in ("recipe", "run"):
         raise InputError("unknown level", found=repr(level), expected="recipe | run")
     names = curve_names(fit, level)

@@ -30,7 +30,12 @@ def parse_domain(text: str) -> dict[str, str]:
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not (key and equals and value) or key in given:
-            raise InputError("domain not understood", found=repr(part), expected="KEY=VALUE,...", fix=FIX)
+            raise InputError(
+                "domain not understood",
+                found=repr(part),
+                expected="KEY=VALUE, several separated by commas",
+                fix=FIX,
+            )
         given[key] = value
     return given
 

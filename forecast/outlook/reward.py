@@ -378,7 +378,7 @@ class Verifier:
         _check_rates(self.tpr, self.fpr)
         for name in ("n_correct", "n_wrong"):
             count = getattr(self, name)
-            if count is not None and (count < 1 or count != int(count)):
+            if count is not None and not (1 <= count < float("inf") and count == int(count)):
                 raise InputError(
                     f"{name} must be a whole number of answers",
                     found=count,

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from forecast.inference.sampling import Report
     from forecast.outlook.prices import Prices
 
+CORRECTED = ("pass_rate", "accuracy", "error_rate")
+"""Kinds of metric that a verifier's error rates correct."""
+
 HALF = 0.5
 """Of each run, to which the last forecast is made again."""
 
@@ -62,7 +65,8 @@ class Briefing:
     optimisation : mapping of str to OverOptimisation
         Run -> over-optimisation law, where the KL was logged.
     corrected : pandas.DataFrame or None
-        ``budget, option, q05, q50, q95``: true pass rate behind what a verifier with measured error rates sees.
+        ``budget, option, q05, q50, q95``: true value behind what a verifier with measured error rates sees, on the
+        metric's scale.
     verifier : Verifier or None
     """
 
@@ -145,6 +149,13 @@ def brief(
     -------
     Briefing
     """
+    kind = fit.runs.metric.kind
+    if verifier is not None and kind not in CORRECTED:
+        raise InputError(
+            "a verifier's error rates correct rates of right answers",
+            found=f"kind {kind}",
+            expected=" | ".join(CORRECTED),
+        )
     asked = {"spend": spend, "money": money, "target": target, "price": price, "worth": worth}
     decision = budget(fit, at, **asked, force=force)  # type: ignore[arg-type]
     parts: dict[str, object] = {}
@@ -212,7 +223,7 @@ def _corrected(fit: Fit, decision: Decision, verifier: Verifier) -> pd.DataFrame
     for option in make_options(fit, Prices()):
         for _, row in decision.options[decision.options["option"] == option.label].iterrows():
             true = corrected_draws(option.value(row["extra"]), verifier, rng)
-            quantiles = np.quantile(true, (0.05, 0.5, 0.95))
+            quantiles = sorted(fit.runs.metric.from_fraction(np.quantile(true, (0.05, 0.5, 0.95))))
             rows.append(
                 {
                     "budget": row["budget"],

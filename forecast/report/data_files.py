@@ -14,6 +14,7 @@ from forecast.files import replacing_directory
 from forecast.records import records
 from forecast.report.briefing import Briefing
 from forecast.report.sentences import comparison_sentence, decision_sentences
+from forecast.report.svg import boxes_for_missing_letters, svg_markup
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -85,6 +86,7 @@ def write_data(
         for name, table in everything.items():
             table.to_csv(place / f"{name}.csv", index=False)
         for name, figure in figures.items():
-            for kind in ("png", "svg"):
-                figure.savefig(place / f"{name}.{kind}")
+            (place / f"{name}.svg").write_text(svg_markup(figure, name), encoding="utf-8")
+            with boxes_for_missing_letters():
+                figure.savefig(place / f"{name}.png")
         (place / "report.json").write_text(json.dumps(told, indent=2, default=str) + "\n", encoding="utf-8")

@@ -304,7 +304,10 @@ def corrected_rows(briefing: Briefing) -> list[Row]:
                 Row(
                     budget_text(decision, row["budget"]),
                     1,
-                    [row["option"], f"{row['q50']:.3f} ({row['q05']:.3f} to {row['q95']:.3f})"],
+                    [
+                        row["option"],
+                        f"{value_text(row['q50'], decision.metric)} ({interval_text(row['q05'], row['q95'], decision.metric)})",
+                    ],
                 )
             )
     return rows

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import matplotlib
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from forecast.files import replacing
@@ -20,6 +16,7 @@ from forecast.report.briefing_figures import briefing_figures
 from forecast.report.decision_content import briefing_content, sensitivity
 from forecast.report.figures import fan_chart
 from forecast.report.stress import read_stress
+from forecast.report.svg import svg_markup
 
 if TYPE_CHECKING:
     from forecast.fits import Fit
@@ -117,23 +114,3 @@ def write_page(
     )
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def svg_markup(figure: Figure, salt: str) -> Markup:
-    """Return a figure as an ``<svg>`` element: text as outlines, no comments, the same bytes every time.
-
-    Parameters
-    ----------
-    figure : Figure
-    salt : str
-        Must differ between figures of one page, whose element ids would clash otherwise.
-    """
-    buffer = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
-        figure.savefig(
-            buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
-        )
-    text = buffer.getvalue()
-    # matplotlib repeats every text in a comment, and run names come from logs.
-    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    return Markup(text)

@@ -257,7 +257,8 @@ def test_to_reach_a_target_is_to_be_at_least_as_good(hand_fit: Fit) -> None:
     assert decide(hand_fit, spend=[8_000]).options["p_target"].isna().all()
 
 
-def test_a_target_that_is_met_exactly_is_reached(hand_fit: Fit) -> None:
+def test_a_target_that_is_met_exactly_is_reached(hand_fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forecast.outlook.budget.MOST_BEYOND", np.inf)
     # Far out many draws have drifted to where a pass rate ends.
     found = decide(hand_fit, spend=[1e30], target=1.0).options["p_target"]
     _, value = values(hand_fit, [1e30] * 5)
@@ -615,3 +616,33 @@ def test_runs_fitted_apart_are_continued_or_left() -> None:
 def test_the_same_question_has_the_same_answer(hand_fit: Fit) -> None:
     one, other = (budget(hand_fit, spend=[32_000], target=0.6).to_dict() for _ in range(2))
     assert one == other
+
+
+def test_a_budget_far_beyond_the_data_is_refused(hand_fit: Fit) -> None:
+    with pytest.raises(InputError, match="more than 1,000 times the fitted compute"):
+        budget(hand_fit, spend=[8_000, 1e8])
+    budget(hand_fit, at=[7.9e6], experiments=False)
+
+
+def test_of_equals_to_stop_is_chosen_and_each_has_its_share(hand_fit: Fit) -> None:
+    # So little compute that it changes no value: the best run continued is the best run kept.
+    decision = budget(hand_fit, spend=[1e-9], experiments=False)
+    (choice,) = decision.choices.to_dict("records")
+    assert choice["option"] == "stop with beta"
+    p = decision.options.set_index("option")["p_best"]
+    assert p["stop with beta"] == pytest.approx(p["continue beta"])
+    assert p.sum() == pytest.approx(1)
+
+
+def test_looks_that_spend_next_to_nothing_are_not_offered(hand_fit: Fit) -> None:
+    # A hundredth of 8,000 fitted: shares of 1/2 of 200 and more reach it, 1/4 and 1/8 do not.
+    table = budget(hand_fit, spend=[200, 8_000]).experiments
+    assert set(table.loc[table["budget"] == 200, "share"]) == {0.5}
+    assert set(table.loc[table["budget"] == 8_000, "share"]) == {0.125, 0.25, 0.5}
+
+
+def test_what_is_dearer_than_anything_is_worth_leaves_no_warning(hand_fit: Fit) -> None:
+    with np.errstate(all="raise"):
+        decision = budget(hand_fit, spend=[8_000], price=1e12, worth=1e-300)
+    assert decision.choices["option"].tolist() == ["stop with beta"]
+    assert np.isfinite(decision.options["regret"]).all()

@@ -32,7 +32,7 @@ def test_what_is_written_is_what_is_planned() -> None:
 @pytest.mark.parametrize("text", ["", "epochs", "epochs=", "=4", "epochs=4,", "epochs=4,epochs=5", " = "])
 def test_what_is_no_domain_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(
-        InputError, match=r"domain not understood, found .* expected KEY=VALUE,\.\.\."
+        InputError, match=r"domain not understood, found .* expected KEY=VALUE, several"
     ) as error:
         parse_domain(text)
     assert "--domain context_length=32768" in str(error.value)

@@ -7,7 +7,8 @@ from fits_by_hand import fit_by_hand, hand_runs
 
 from forecast.errors import Withheld
 from forecast.report.figures import fan_chart
-from forecast.report.page import svg_markup, write_page
+from forecast.report.page import write_page
+from forecast.report.svg import svg_markup
 from forecast.runs.table import Metric
 
 AT = [12_000, 16_000]

@@ -247,7 +247,8 @@ def test_whether_to_look_first() -> None:
     assert "15 of 15 could not be computed" in decision_sentences(unknown)[0][1][-1]
 
 
-def test_a_great_many_flops() -> None:
+def test_a_great_many_flops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forecast.outlook.budget.MOST_BEYOND", np.inf)
     axis = ComputeAxis("flops", price_per_unit=2e-18)
     decision = budget(fit_by_hand(hand_runs(axis=axis)), spend=[1e21], target=0.59)
     for text in texts(decision):
