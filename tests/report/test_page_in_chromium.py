@@ -122,10 +122,15 @@ def test_page_never_scrolls_sideways(page, width, tmp_path):
     assert found["requests"] == []
 
 
-def test_five_recipes_print_on_four_pages(page, tmp_path):
+@pytest.mark.parametrize("paper", ["A4", "letter"])
+def test_five_recipes_print_on_four_pages(page, paper, tmp_path):
     browser()
-    target = tmp_path / "report.pdf"
-    pdf.print_pdf(page, target)
+    target, sized = tmp_path / "report.pdf", tmp_path / "sized.html"
+    source = page.read_text(encoding="utf-8")
+    sized.write_text(
+        source.replace("</head>", f"<style>@page {{ size: {paper} }}</style></head>"), encoding="utf-8"
+    )
+    pdf.print_pdf(sized, target)
     printed = target.read_bytes()
     assert printed.startswith(b"%PDF")
     assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 4
