@@ -16,6 +16,7 @@ from forecast.outlook.comparison import compare
 from forecast.outlook.domain import outside_map
 from forecast.outlook.hazard import Hazard
 from forecast.outlook.options import make_options
+from forecast.outlook.prices import Prices
 from forecast.outlook.reward import (
     OverOptimisation,
     Verifier,
@@ -29,7 +30,6 @@ from forecast.outlook.transitions import transitions
 if TYPE_CHECKING:
     from forecast.fits import Fit
     from forecast.inference.sampling import Report
-    from forecast.outlook.prices import Prices
 
 CORRECTED = ("pass_rate", "accuracy", "error_rate")
 """Kinds of metric that a verifier's error rates correct."""
@@ -217,8 +217,6 @@ def _scores(fit: Fit, report: Report | None) -> tuple[Backtest | None, str]:
 
 def _corrected(fit: Fit, decision: Decision, verifier: Verifier) -> pd.DataFrame:
     rng = np.random.default_rng([fit.settings.seed, 11])
-    from forecast.outlook.prices import Prices
-
     rows = []
     for option in make_options(fit, Prices()):
         for _, row in decision.options[decision.options["option"] == option.label].iterrows():
