@@ -6,6 +6,7 @@ import pytest
 from fits_by_hand import fit_by_hand, hand_runs
 
 from forecast.errors import Withheld
+from forecast.report.briefing import brief
 from forecast.report.figures import fan_chart
 from forecast.report.page import write_page
 from forecast.report.svg import svg_markup
@@ -129,6 +130,17 @@ def test_hostile_names_stay_text(written):
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert HOSTILE in page.text
     assert "flat: <b>bold</b>" in page.text
+
+
+def test_hostile_names_stay_text_in_decisions_too(written):
+    runs = hand_runs({HOSTILE: HOSTILE, "b": "b"})
+    runs = replace(runs, domain={HOSTILE: "1"})
+    fit = fit_by_hand(runs)
+    briefing = brief(fit, spend=[8_000], target=0.6, domain={HOSTILE: HOSTILE}, quick=True)
+    _, page = written(fit, briefing=briefing)
+    assert not {"script", "img"} & set(page.tags)
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert f"continue {HOSTILE}" in page.text
 
 
 def test_nothing_is_loaded_from_elsewhere(written, hand_fit):
