@@ -78,7 +78,8 @@ class Decision:
     choices : pandas.DataFrame
         One row per budget: ``budget, option`` (of the smallest regret), ``p_best, regret, second, p_second`` (the
         most likely other best) and ``verdict``: ``decided`` (p_best >= .8), ``close`` (not decided, but the expected
-        loss is below .005 of the scale) or ``not decided``.
+        loss is below .005 of the scale) or ``not decided``; ``passed`` (runs that have used as much already, and are
+        no options).
     targets : pandas.DataFrame
         One row per option but stopping, empty without a target: ``option, target, p_now`` (reached already),
         ``p_never`` (not within `horizon`), ``q05, q50, q95`` of the compute in all at which it is reached, given that
@@ -223,7 +224,7 @@ def budget(
         plan = _Plan(choices, measure, size, worth)
         own = _option_rows(plan, target, metric)
         rows += own
-        chosen.append(_choice(size, own, abs(metric.scale[1] - metric.scale[0])))
+        chosen.append(_choice(size, own, abs(metric.scale[1] - metric.scale[0])) | {"passed": plan.passed})
         if experiments:
             leaders = [
                 row["position"]
@@ -259,6 +260,7 @@ class _Plan:
         extras = {i: _extra(one, measure, size) for i, one in enumerate(options)}
         self.options = [one for i, one in enumerate(options) if extras[i] is not None]
         self.extra = np.array([extra for extra in extras.values() if extra is not None])
+        self.passed = len(options) - len(self.options)
         if len(self.options) < 2:
             raise InputError(
                 "every run has used that much already",

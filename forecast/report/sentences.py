@@ -103,6 +103,12 @@ def _details(decision: Decision, choice: pd.Series) -> list[str]:
         )
     if decision.target is not None:
         said.append(_target_sentence(decision, choice, own))
+    if choice["passed"]:
+        many = choice["passed"] > 1
+        said.append(
+            f"{choice['passed']} run{'s' * many} {'have' if many else 'has'} used as much already, and "
+            f"{'are' if many else 'is'} not among the options."
+        )
     if own["left_out"]:
         said.append(f"{own['left_out']}: what holds for the others need not hold for the next run.")
     if own["ceiling"] == "not identified" and own["action"] != "stop":

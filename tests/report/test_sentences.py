@@ -489,3 +489,13 @@ def test_no_speed_is_no_hole() -> None:
 def test_the_margin_is_the_one_asked_for() -> None:
     table = compare(fit_by_hand(), margin=0.05)
     assert "within 0.05 of the scale" in comparison_sentence(table.iloc[0], PLAIN)
+
+
+def test_runs_that_are_past_the_budget_are_counted() -> None:
+    runs = hand_runs({"a": "a", "b": "b"})
+    table = runs.table[~((runs.table["run"] == "a") & (runs.table["compute"] > 5_000))]
+    fit = fit_by_hand(replace(runs, table=table))
+    ((_, details),) = decision_sentences(budget(fit, at=[6_000], experiments=False))
+    assert "1 run has used as much already, and is not among the options." in details
+    ((_, details),) = decision_sentences(budget(fit, at=[9_000], experiments=False))
+    assert not any("used as much already" in text for text in details)
