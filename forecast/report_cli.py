@@ -138,7 +138,7 @@ def report(
             force=force,
             report=progress,
         )
-    to = sorted(briefing.decision.options.groupby("budget")["compute"].max())
+    to = briefing.decision.furthest()
     names, left_out = panels_shown(result, briefing.decision, level)
     caption = "Evaluations, forecast and ceiling, one panel per run; shaded: the fitted range."
     if left_out:

@@ -37,7 +37,7 @@ BANDS = {"smooth": 0.8, "slow": 0.1, "move": 0.4}
 FLAGS = {"smooth": 0.3, "slow": 0.1} | {
     f"{kind} {done:g}": 0.1 for kind in ("rise", "collapse") for done in (0.005, 0.1, 0.3)
 }
-WATCHED = {"smooth": 0.25, "slow": 0.25, "rise": 0.1, "collapse": 0.1}
+WATCHED = {"smooth": 0.75, "slow": 0.75, "rise": 0.1, "collapse": 0.1}
 """Worlds of each kind, as shares of those asked for."""
 
 _BLOCK = {"bands": 10, "flags": 10, "watched": 5}  # worlds per task: half a minute of work

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,11 @@ from command import Command
 from fits_by_hand import fit_by_hand, hand_runs
 
 from forecast.errors import InputError
+from forecast.fits import Fit
 from forecast.outlook.reward import Verifier
+from forecast.report import briefing
 from forecast.report.briefing import brief
+from forecast.report.decision_content import alarms, score_rows
 from forecast.runs.table import Metric
 
 
@@ -40,6 +44,8 @@ def test_report_writes_page_numbers_and_figures(command: Command, place: Path) -
     )
     options = pd.read_csv(place / "page-data" / "options.csv")
     assert [row["option"] for row in told["decision"]["options"]] == options["option"].tolist()
+    assert {"alarms", "transitions", "backtest", "reward", "comparisons", "outside_map"} <= set(told)
+    assert set(told["tables"]) == {path.stem for path in (place / "page-data").glob("*.csv")}
     np.testing.assert_allclose([row["q50"] for row in told["decision"]["options"]], options["q50"])
     for sentence in (text for part in told["sentences"] for text in (part["headline"], *part["details"])):
         assert html.escape(sentence, quote=False) in page
@@ -91,3 +97,64 @@ def test_a_verifier_corrects_no_reward() -> None:
     fit = fit_by_hand(hand_runs(metric=Metric("r", kind="reward", scale=(-1.0, 1.0))))
     with pytest.raises(InputError, match="found kind reward"):
         brief(fit, spend=[8_000], verifier=Verifier(0.9, 0.1), quick=True)
+
+
+def hacked(refused: bool) -> Fit:
+    """Three runs with a proxy that rises; the value of the last one falls from half of its way on."""
+    runs = hand_runs(["alpha", "beta", "gamma"], compute=tuple(np.linspace(500, 8_000, 40)))
+    table = runs.table.copy()
+    last = (table["run"] == "gamma").to_numpy()
+    table.loc[last, "value"] -= np.linspace(-0.5, 0.5, 40).clip(0) * 0.8
+    signals = table[["run", "compute"]].assign(
+        signal="proxy", value=np.tile(0.4 + 0.4 * np.linspace(0, 1, 40), 3)
+    )
+    runs = replace(runs, table=table, signals=signals)
+    reasons = {"gamma": "collapsed or declining: from .6 to .3"} if refused else {}
+    return fit_by_hand(runs, refused=reasons)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_hacked_run_is_named_also_where_it_carries_no_forecast(refused: bool) -> None:
+    found = brief(hacked(refused), spend=[8_000], quick=True)
+    assert list(found.honesty) == ["alpha", "beta", "gamma"]
+    assert alarms(found) == ["the proxy rose while the value it stands for fell in gamma"]
+    assert set(found.gaps) == {"alpha", "beta", "gamma"}
+
+
+def test_quick_takes_no_hazard(command: Command, place: Path) -> None:
+    answer = command("report", "fit", "-o", "page.html", "--quick", "--hazard", ".5")
+    assert answer.code == 2
+    assert "a hazard has no effect with --quick" in answer.last
+    assert not (place / "page.html").exists()
+
+
+def test_the_page_forecasts_what_is_bought(command: Command, place: Path) -> None:
+    answer = command("report", "fit", "-o", "page.html", "--quick", "--at", "5000,3000")
+    assert answer.code == 0, answer.err
+    forecast = pd.read_csv(place / "page-data" / "forecast.csv")
+    assert sorted(set(forecast["compute"])) == [3_000, 5_000]
+    assert not forecast.duplicated(["name", "compute"]).any()
+
+
+def test_the_last_forecast_is_scored_on_what_was_fitted() -> None:
+    runs = hand_runs(compute=tuple(np.linspace(500, 16_000, 32)))
+    scores, _ = briefing._scores(fit_by_hand(runs, upto=8_000, start=2_000), None)
+    assert scores is not None
+    # Half of the fitted compute is seen; what came after the cut was not known when the decision was made.
+    assert (scores.forecasts["compute"].min(), scores.forecasts["compute"].max()) == (4_500, 8_000)
+
+
+def test_methods_that_miss_runs_are_not_ranked() -> None:
+    runs = hand_runs(compute=tuple(np.linspace(500, 16_000, 32)))
+    scores, _ = briefing._scores(fit_by_hand(runs, upto=None), None)
+    assert scores is not None
+    table = scores.forecasts
+    perfect = table["method"] == "power_law"
+    hard = perfect & (table["run"] == "alpha")
+    table = table.assign(error=table["error"].mask(perfect, 0.0), crps=table["crps"].mask(perfect, 0.0))
+    found = brief(fit_by_hand(), spend=[8_000], quick=True)
+    whole = score_rows(replace(found, scores=replace(scores, forecasts=table)))[1]
+    assert "Smallest RMSE and CRPS: power law." in whole
+    part = score_rows(replace(found, scores=replace(scores, forecasts=table[~hard])))[1]
+    assert "CRPS: power law" not in part
+    assert "Not ranked, as not all could be fitted: power law." in part

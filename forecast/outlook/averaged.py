@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from forecast.inference.priors import Priors, drift_sd, get_priors
 from forecast.inference.run_prior import FAMILIES
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from forecast.fits import Fit
 
 _DECADES = np.log(10.0)
+_WITHIN = ("gain", "log_exponent", "log_midpoint")
 
 
 def window_decades(priors: Priors) -> float:
@@ -48,7 +50,8 @@ def averaged_draws(fit: Fit, level: str, name: str, hazard: Hazard) -> CurveDraw
 
     The sigmoid's draws are those of the fit, with all that runs and recipes taught each other; the other families'
     come from the run by itself. A recipe shares its weights with its runs: each draw takes the family of one of them at
-    random. Draws without a move near the data may still move later, at a place that the hazard chooses.
+    random. A new run differs from it as seeds of one recipe do. Draws without a move near the data may still move later,
+    at a place that the hazard chooses.
 
     Parameters
     ----------
@@ -65,6 +68,9 @@ def averaged_draws(fit: Fit, level: str, name: str, hazard: Hazard) -> CurveDraw
         [fit.settings.seed, LEVELS.index(level), curve_names(fit, level).index(name), 2]
     )
     trials = trials_per_evaluation(fit, runs)
+    within = None
+    if level == "new_run":
+        within = {name: fit.draws[f"{name}_within_sd"].to_numpy().ravel() for name in _WITHIN}
     return average(
         single,
         [fit.weighed[run] for run in runs],
@@ -72,6 +78,7 @@ def averaged_draws(fit: Fit, level: str, name: str, hazard: Hazard) -> CurveDraw
         get_priors(fit.settings.prior),
         drift_sd(trials),
         rng,
+        within=within,
     )
 
 
@@ -82,6 +89,8 @@ def average(
     priors: Priors,
     drift: float,
     rng: np.random.Generator,
+    *,
+    within: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> CurveDraws:
     """Mix the draws of a sigmoid with those of the other families of one or more runs.
 
@@ -97,6 +106,9 @@ def average(
     drift : float
         Sd of the drift per e-fold.
     rng : numpy.random.Generator
+    within : mapping of str to ndarray, optional
+        S sds between the runs of a recipe, of ``gain`` (logit), ``log_exponent`` and ``log_midpoint``: what is taken from
+        a run that was fitted is then made another run of its recipe.
 
     Returns
     -------
@@ -119,25 +131,44 @@ def average(
         at = np.flatnonzero(chosen == k)
         if family == "sigmoid":
             continue
-        draws, weights = flattened(run.particles[family])
+        every, weights = flattened(run.particles[family])
         picked = rng.choice(len(weights), size=len(at), p=weights)
+        draws = {name: values[picked] for name, values in every.items()}
+        if within is not None:
+            draws |= _another_run(draws, {name: sd[at] for name, sd in within.items()}, rng)
         for name in names:
-            out[name][at] = draws[name][picked]
+            out[name][at] = draws[name]
         out["drift"][at] = drift_draws(drift, len(at), rng)
         if family == "burr":
-            out["tail"][at] = draws["tail"][picked]
+            out["tail"][at] = draws["tail"]
         elif family == "power_law":
-            out["tail"][at], out["exponent"][at] = draws["exponent"][picked], 1.0
+            out["tail"][at], out["exponent"][at] = draws["exponent"], 1.0
         else:
             sign, size_name = (1, "rise") if family == "second_rise" else (-1, "drop")
-            out["move"][at] = sign * draws[size_name][picked]
+            out["move"][at] = sign * draws[size_name]
             for name in ("second_exponent", "second_midpoint"):
-                out[name][at] = draws[name][picked]
+                out[name][at] = draws[name]
     still = np.isin(chosen % len(FAMILIES), [FAMILIES.index(family) for family in SMOOTH])
     later = _later_moves(out["ceiling"][still], single.fitted_upto, hazard, priors, rng)
     for name, value in later.items():
         out[name][still] = value
     return CurveDraws(**out, fitted_upto=single.fitted_upto)
+
+
+def _another_run(
+    draws: Mapping[str, NDArray[np.float64]],
+    within: Mapping[str, NDArray[np.float64]],
+    rng: np.random.Generator,
+) -> dict[str, NDArray[np.float64]]:
+    """Ceiling, exponent and midpoint of another run of the same recipe; a second move keeps its size."""
+    z = {name: within[name] * rng.standard_normal(len(draws["floor"])) for name in _WITHIN}
+    floor, ceiling = draws["floor"], draws["ceiling"]
+    gain = np.clip((ceiling - floor) / (1 - floor), 1e-9, 1 - 1e-9)
+    return {
+        "ceiling": floor + (1 - floor) * expit(logit(gain) + z["gain"]),
+        "exponent": draws["exponent"] * np.exp(z["log_exponent"]),
+        "midpoint": draws["midpoint"] * np.exp(z["log_midpoint"]),
+    }
 
 
 def _later_moves(

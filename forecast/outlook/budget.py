@@ -87,7 +87,8 @@ class Decision:
     experiments : pandas.DataFrame
         One row per budget and experiment: ``budget, options, share`` (of the budget, for each option), ``extra``
         and ``cost`` in all, ``p_change`` (probability of another choice afterwards), ``gain, gain_se`` (expected
-        gain over choosing now, less what the experiment uses up; metric's scale), ``effective`` draws and
+        gain over choosing now, less what the experiment uses up, which without `worth` is nothing where runs are to
+        reach some compute (``at``): there it comes on top of the budget; metric's scale), ``effective`` draws and
         ``verdict``: ``worth it`` (gain above two standard errors and .001 of the scale), ``not worth it`` or ``not computed``.
     metric, unit : Metric, str
         The axes.
@@ -110,13 +111,19 @@ class Decision:
     transitions: str
     hazard: str
 
+    def furthest(self) -> list[float]:
+        """Largest compute that an option reaches, by budget, rising; what is stopped reaches nothing."""
+        bought = self.options.query("extra > 0")
+        return sorted(set(bought.groupby("budget")["compute"].max()))
+
     def experiment(self, budget: float) -> pd.Series | None:
-        """Return the cheapest experiment that could change the decision and is worth what it uses up, if any."""
+        """Return the cheapest experiment (in money, where that is known) that could change the decision and is worth it."""
         table = self.experiments
         good = table[
             (table["budget"] == budget) & (table["verdict"] == "worth it") & (table["p_change"] >= CHANGES)
         ]
-        return None if good.empty else good.sort_values(["extra", "gain"], ascending=[True, False]).iloc[0]
+        cheapest = good.sort_values(["cost", "extra", "gain"], ascending=[True, True, False])
+        return None if good.empty else cheapest.iloc[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
@@ -408,20 +415,21 @@ def _option_rows(plan: _Plan, target: float | None, metric: Metric) -> list[dict
 
 def _known_of(fit: Fit, options: Sequence[Option]) -> pd.DataFrame:
     """What must be said of each option besides its numbers."""
-    levels = {"continue": "run", "stop": "run", "start": "recipe"}
+    levels = {"continue": "run", "stop": "run", "start": "new_run"}
     tables = {
         level: fit.parameters(level=level, force=True).query("parameter == 'ceiling'").set_index("name")
         for level in dict.fromkeys(levels[one.action] for one in options)
     }
     rows = []
     for one in options:
-        known = tables[levels[one.action]].loc[one.name]
+        level = levels[one.action]
+        known = tables[level].loc[one.name]
         rows.append(
             {
                 "option": one.label,
                 "ceiling": str(known["verdict"]).partition(":")[0],
                 "warning": known["warning"],
-                "left_out": left_out(fit, fit.runs.recipes.get(one.name, one.name)),
+                "left_out": left_out(fit, level, one.name),
             }
         )
     return pd.DataFrame(rows)

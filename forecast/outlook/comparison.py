@@ -32,6 +32,9 @@ LIKELY = 0.8
 SHARE = 0.5
 """Of the gain to the lower of two ceilings, at which speeds are compared."""
 
+_TIE = 1e-3
+"""Difference of two curves that makes none the leader."""
+
 _BEYOND = 10.0
 _GRID = 240
 _ALIKE, _REACH, _TOP, _SLOPE_GRID = 0.2, 3.0, 0.97, 121
@@ -63,9 +66,10 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
         both ceilings allows (above 1: the second is faster; exponents cannot be compared where ceilings differ);
         ``p_faster``; ``efficiency_q05, _q50, _q95`` and ``p_efficient``: exponent of the second over that of the
         first, after both curves were fitted again with the mean of their ceilings as the ceiling of both (ScaleRL,
-        section 3, there done once, here in every draw); ``midpoint_q05, _q50, _q95``: midpoint of the first over that
+        section 3, there done once, here in every draw); speed and efficiency are of the draws in which curves can be
+        compared so, and NaN where those are fewer than half; ``midpoint_q05, _q50, _q95``: midpoint of the first over that
         of the second; ``p_crossing`` and ``crossing`` (median compute, in the fit's unit) of the last crossing of both
-        curves up to ten times the fitted compute; ``verdict`` of the second: ``raises the ceiling``, ``lowers the
+        sigmoids up to ten times the fitted compute, differences below .001 left aside; ``verdict`` of the second: ``raises the ceiling``, ``lowers the
         ceiling``, ``only faster``, ``only slower`` or ``not decided``; ``warning`` (why neither it nor the numbers can be
         relied on) and ``left_out`` (runs of the two recipes that were refused).
 
@@ -129,9 +133,7 @@ def compare(fit: Fit, *, level: str = "recipe", margin: float = MARGIN, force: b
                     if text.startswith("NOT RELIABLE")
                 ),
                 "left_out": WARNING_SEPARATOR.join(
-                    filter(
-                        None, (left_out(fit, fit.runs.recipes.get(name, name)) for name in (first, second))
-                    )
+                    filter(None, (left_out(fit, level, name) for name in (first, second)))
                 ),
             }
         )
@@ -206,35 +208,45 @@ def _exponent_at(curve: CurveDraws, ceiling: NDArray[np.float64]) -> NDArray[np.
     return (weight * away * logit).sum(axis=1) / (weight * away**2).sum(axis=1)
 
 
+def _known(draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Draws that are known; none where they are fewer than half: what a few say holds for them alone."""
+    known = draws[np.isfinite(draws)]
+    return known if 2 * len(known) >= len(draws) else known[:0]
+
+
 def _share_above(draws: NDArray[np.float64], value: float) -> float:
     """Share of the draws that are known which lie above a value; a tie is half."""
-    known = draws[np.isfinite(draws)]
+    known = _known(draws)
     return float(np.mean((known > value) + 0.5 * (known == value))) if len(known) else float("nan")
 
 
 def _thinned(curve: CurveDraws) -> CurveDraws:
-    """Every so many draws, `_PATHS` at most."""
+    """Every so many draws, `_PATHS` at most, without the drift beyond the data."""
     every = -(-len(curve.ceiling) // _PATHS)
     draws: dict[str, Any] = {}
     for field in fields(curve):
         value = getattr(curve, field.name)
         if isinstance(value, np.ndarray):
             draws[field.name] = value[::every]
-    return replace(curve, **draws)
+    return replace(curve, **draws | {"drift": np.zeros_like(draws["drift"])})
 
 
 def _crossing(
     grid: NDArray[np.float64], one: NDArray[np.float64], other: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Compute of the last crossing of two curves [S, points], shape (S,); NaN in draws without one."""
-    ahead = other > one
-    crossed = ahead[:, 1:] != ahead[:, :-1]
+    gap = other - one
+    sign = np.where(np.abs(gap) < _TIE, 0, np.sign(gap))
+    # Where the curves are as good as equal, who led before still leads.
+    led = np.maximum.accumulate(np.where(sign == 0, 0, np.arange(len(grid))), axis=1)
+    leader = np.take_along_axis(sign, led, axis=1)
+    crossed = leader[:, 1:] * leader[:, :-1] < 0
     last = crossed.shape[1] - 1 - crossed[:, ::-1].argmax(1)
     return np.where(crossed.any(1), np.sqrt(grid[last] * grid[last + 1]), np.nan)
 
 
 def _quantiles(name: str, draws: NDArray[np.float64]) -> dict[str, float]:
-    known = draws[np.isfinite(draws)]
+    known = _known(draws)
     return {
         f"{name}_q{q:02d}": float(np.quantile(known, q / 100)) if len(known) else np.nan for q in (5, 50, 95)
     }

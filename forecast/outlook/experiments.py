@@ -78,7 +78,6 @@ def worth_of_looking(
     Raiffa & Schlaifer 1961 (expected value of sample information).
     """
     order = rng.permutation(len(now))[:MOST_DRAWS]
-    leader = int(np.argmax(now.mean(axis=0)))
     halves = np.array_split(order, 2)
     gains, changed, effective = [], [], []
     for truths, others in (halves, halves[::-1]):
@@ -89,6 +88,8 @@ def worth_of_looking(
             log_weight -= 0.5 * z**2 + np.log(one.sd[others])
         weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
         weight /= weight.sum(axis=1, keepdims=True)
+        # By the same draws as the choice afterwards: else ties that they break differently would count as changes.
+        leader = int(np.argmax(now[others].mean(axis=0)))
         chosen = np.argmax(weight @ later[others], axis=1)
         gains.append(later[truths, chosen] - now[truths, leader])
         changed.append(chosen != leader)

@@ -43,11 +43,16 @@ def members(fit: Fit, level: str, name: str) -> list[str]:
     return [run for run in fit.observations.runs if fit.runs.recipes[run] == name]
 
 
+def models_of(fit: Fit, runs: Sequence[str]) -> list[str]:
+    """Base models that these runs declare."""
+    table = fit.runs.table
+    return sorted(set(table.loc[table["run"].isin(list(runs)), "model"].dropna()))
+
+
 def model_of(fit: Fit, runs: Sequence[str]) -> str:
     """Base model that all these runs declare; empty where they declare none, or different ones."""
-    table = fit.runs.table
-    models = set(table.loc[table["run"].isin(list(runs)), "model"].dropna())
-    return models.pop() if len(models) == 1 else ""
+    models = models_of(fit, runs)
+    return models[0] if len(models) == 1 else ""
 
 
 def curve_draws(fit: Fit, level: str, name: str, *, independent: bool = False) -> CurveDraws | None:

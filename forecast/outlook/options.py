@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from forecast.errors import InputError
 from forecast.outlook.averaged import averaged_draws
 from forecast.outlook.draws import CurveDraws
-from forecast.outlook.fitted_curves import curve_draws, members, model_of, trials_per_evaluation
+from forecast.outlook.fitted_curves import (
+    curve_draws,
+    members,
+    model_of,
+    models_of,
+    trials_per_evaluation,
+)
 from forecast.outlook.hazard import Hazard
 from forecast.outlook.prices import Prices
 
@@ -95,7 +101,7 @@ def make_options(
     Raises
     ------
     InputError
-        If a name is unknown, or nothing is left to do.
+        If a name is unknown, nothing is left to do, or prices differ between the models of one recipe.
     """
     observations = fit.observations
     known = list(observations.runs)
@@ -113,11 +119,18 @@ def make_options(
     wanted = set(known + recipes if names is None else names)
 
     spent = {run: float(f"{used:.12g}") for run, used in zip(known, observations.fitted_upto, strict=True)}
+    # Without transitions: with and without them, to stop is to keep the same run.
     best = max(known, key=lambda run: _mean_now(fit, run, spent[run]))
 
     def option(action: str, level: str, name: str, used: float) -> Option:
         runs = members(fit, level, name)
         model = model_of(fit, runs)
+        if prices.by_model and len(several := models_of(fit, runs)) > 1:
+            raise InputError(
+                f"runs of recipe {name!r} are of several models, which have no one price",
+                found=", ".join(several),
+                fix="give each model its own recipe name, or one price for all",
+            )
         return Option(
             action,
             name,

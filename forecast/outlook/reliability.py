@@ -56,11 +56,12 @@ def run_warnings(fit: Fit, level: str, name: str) -> list[str]:
     return warnings
 
 
-def left_out(fit: Fit, recipe: str) -> str:
-    """Say which runs of a recipe its numbers leave out, and why; empty if none.
+def left_out(fit: Fit, level: str, name: str) -> str:
+    """Say which runs of a recipe, or of a run's recipe, its numbers leave out, and why; empty if none.
 
     What is said of the runs that are left holds for them: that others of the recipe collapsed is in no interval.
     """
+    recipe = fit.runs.recipes[name] if level == "run" else name
     runs = [run for run, its in fit.runs.recipes.items() if its == recipe]
     missing = [run for run in runs if run in fit.refused and run not in fit.observations.runs]
     if not missing:

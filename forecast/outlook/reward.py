@@ -546,9 +546,9 @@ def honesty(runs: Runs, run: str, seed: int = 0) -> list[str]:
     """
     number = len(_with_signal(runs, run, "proxy"))
     gap = reward_gap(runs, run)
+    true = "training-prompt value" if runs.metric.split == "train" else "held-out value"
     if gap is not None:
         last = gap.iloc[-1]
-        true = "training-prompt value" if runs.metric.split == "train" else "held-out"
         lines = [
             f"proxy {_plain(last['proxy'])}, {true} {_plain(last['true'])} at the last evaluation; their gap, smoothed over "
             f"evaluations, is {_plain(last['gap'])} (90 % interval {_plain(last['low'])} to {_plain(last['high'])}), "
@@ -561,7 +561,7 @@ def honesty(runs: Runs, run: str, seed: int = 0) -> list[str]:
     else:
         lines = ["no proxy logged: the reward cannot be cross-checked"]
     lines += [
-        f"ALARM: proxy up while the held-out value is down: {sign.sentence}"
+        f"ALARM: the proxy rose while the {true} fell: {sign.sentence}"
         for sign in precursors(runs, run)
         if sign.name == "proxy_gap" and sign.fired
     ]

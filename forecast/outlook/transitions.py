@@ -6,6 +6,7 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -216,7 +217,7 @@ class Watched:
         """Return the table of `transitions`."""
         _check_horizon(horizon, self.last)
         if self.fit is not None:
-            _ = self.fit.weighed  # before threads ask for it
+            _ = self.fit.weighed, self._prior_of_fit  # before threads ask for them
         flags = self.flags(report)
         decades = window_decades(self.priors)
         rows = [self._run_row(flag, horizon, hazard, decades) for flag in flags.values()]
@@ -296,8 +297,13 @@ class Watched:
     ) -> tuple[Weighed, RunPrior]:
         if self.fit is None:
             return weigh(observations, 0, prior, seed=seed, close=(WATCH_LOG_BF, ALARM_LOG_BF)), prior
+        return self.fit.weighed[name], self._prior_of_fit[name]
+
+    @cached_property
+    def _prior_of_fit(self) -> dict[str, RunPrior]:
+        assert self.fit is not None
         every = fit_observations(self.fit)
-        return self.fit.weighed[name], prior_of(self.fit, every, every.runs.index(name))
+        return {name: prior_of(self.fit, every, j) for j, name in enumerate(every.runs)}
 
     def _strata(self, name: str) -> list[tuple[float, StratumFlag]]:
         one = self.runs.select([name])

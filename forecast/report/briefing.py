@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,13 +100,30 @@ class Briefing:
             "pairs": self.pairs,
             "flags": self.flags,
             "options_averaged": None if self.averaged is None else self.averaged.options,
+            "choices_averaged": None if self.averaged is None else self.averaged.choices,
+            "targets_averaged": None if self.averaged is None else self.averaged.targets,
             "backtest": None if self.scores is None else self.scores.summary("cut"),
             "corrected": self.corrected,
             "reward_gap": pd.concat([gap.assign(run=run) for run, gap in self.gaps.items()])
             if self.gaps
             else None,
+            "over_optimisation": pd.DataFrame(
+                [{"run": run} | _columns(law) for run, law in self.optimisation.items()]
+            ),
         }
         return {name: table for name, table in found.items() if table is not None and len(table)}
+
+
+def _columns(law: OverOptimisation) -> dict[str, object]:
+    """One row of a table: intervals as two columns."""
+    row: dict[str, object] = {}
+    for name, value in asdict(law).items():
+        if isinstance(value, tuple):
+            name = name.removesuffix("_interval")
+            row |= {f"{name}_q05": value[0], f"{name}_q95": value[1]}
+        else:
+            row[name] = value
+    return row
 
 
 def brief(
@@ -139,7 +156,7 @@ def brief(
     verifier : Verifier, optional
         Measured error rates of the verifier behind the evaluations.
     quick : bool
-        Leave out what takes long: transitions (some seconds per run) and the backtest.
+        Leave out what takes long: transitions (some seconds per run) and the backtest. Takes no hazard.
     force : bool
         Work although diagnostics failed.
     report : callable, optional
@@ -156,6 +173,8 @@ def brief(
             found=f"kind {kind}",
             expected=" | ".join(CORRECTED),
         )
+    if quick and hazard is not None:
+        raise InputError("a hazard has no effect with --quick", fix="leave out one of them")
     asked = {"spend": spend, "money": money, "target": target, "price": price, "worth": worth}
     decision = budget(fit, at, **asked, force=force)  # type: ignore[arg-type]
     parts: dict[str, object] = {}
@@ -172,17 +191,16 @@ def brief(
             force=force,
         )
         parts["scores"], parts["unscored"] = _scores(fit, report)
-    runs = list(fit.fitted.names)
-    gaps = {run: reward_gap(fit.fitted, run) for run in runs}
-    laws = {
-        run: over_optimisation(fit.fitted, run, np.random.default_rng([fit.settings.seed, 13]))
-        for run in runs
-    }
+    # Also runs that carry no forecast: what collapsed may have been hacked.
+    seen = fit.runs.window(fit.settings.start, fit.settings.upto)
+    gaps = {run: reward_gap(seen, run) for run in seen.names}
+    seed = fit.settings.seed
+    laws = {run: over_optimisation(seen, run, np.random.default_rng(seed)) for run in seen.names}
     return Briefing(
         decision=decision,
         pairs=_pairs(fit, force),
-        outside=outside_map(fit, domain, float(decision.options["compute"].max())),
-        honesty={run: honesty(fit.fitted, run, fit.settings.seed) for run in runs},
+        outside=outside_map(fit, domain, decision.furthest()[-1]),
+        honesty={run: honesty(seen, run, seed) for run in seen.names},
         gaps={run: gap for run, gap in gaps.items() if gap is not None},
         optimisation={run: law for run, law in laws.items() if law is not None},
         corrected=None if verifier is None else _corrected(fit, decision, verifier),
@@ -201,7 +219,7 @@ def _scores(fit: Fit, report: Report | None) -> tuple[Backtest | None, str]:
     settings = fit.settings
     try:
         scores = backtest(
-            fit.runs,
+            fit.runs.window(settings.start, settings.upto),
             fractions=[HALF],
             prior=settings.prior,
             floor=settings.floor,

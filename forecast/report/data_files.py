@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from forecast.files import replacing_directory
 from forecast.records import records
 from forecast.report.briefing import Briefing
+from forecast.report.decision_content import alarms, score_rows, transition_sentences
 from forecast.report.sentences import comparison_sentence, decision_sentences
 from forecast.report.svg import boxes_for_missing_letters, svg_markup
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from forecast.fits import Fit
 
 TABLES = (
-    *("options", "choices", "targets", "experiments", "pairs", "flags", "options_averaged", "backtest"),
-    *("corrected", "reward_gap", "forecast", "parameters"),
+    *("options", "choices", "targets", "experiments", "pairs", "flags", "backtest", "corrected"),
+    *("options_averaged", "choices_averaged", "targets_averaged"),
+    *("reward_gap", "over_optimisation", "forecast", "parameters"),
 )
 FIGURES = ("forecast", "ceilings", "reward_gap")
 OWNED = (
@@ -73,12 +75,15 @@ def write_data(
         "command": command,
         "provenance": dict(fit.provenance),
         "decision": briefing.decision.to_dict(),
+        "alarms": alarms(briefing),
         "sentences": [
             {"headline": head, "details": rest} for head, rest in decision_sentences(briefing.decision)
         ],
         "comparisons": [comparison_sentence(row, metric) for _, row in briefing.pairs.iterrows()],
+        "transitions": transition_sentences(briefing),
         "outside_map": briefing.outside,
         "hazard": None if briefing.averaged is None else briefing.averaged.hazard,
+        "backtest": score_rows(briefing)[1],
         "reward": {run: list(sentences) for run, sentences in briefing.honesty.items()},
         "tables": {name: records(table) for name, table in everything.items()},
     }

@@ -274,7 +274,9 @@ def alarms(briefing: Briefing) -> list[str]:
             said.append(f"a {kind} is flagged in {named}")
     hacked = [run for run, lines in briefing.honesty.items() if any("ALARM" in line for line in lines)]
     if hacked:
-        said.append(f"the proxy rises while the held-out value falls in {', '.join(hacked[:ALARMS_NAMED])}")
+        said.append(
+            f"the proxy rose while the value it stands for fell in {', '.join(hacked[:ALARMS_NAMED])}"
+        )
     return said
 
 
@@ -337,13 +339,17 @@ def score_rows(briefing: Briefing) -> tuple[list[Row], str]:
         ]
         cells.append(value_text(row["width_90"], metric))
         rows.append(Row(METHODS[row["method"]], 1, cells))
-    scored = summary.set_index("method")
+    # Where a method found no curve its scores are of the easier runs.
+    partial = [METHODS[str(name)] for name in summary.loc[summary["missing"] > 0, "method"]]
+    scored = summary[summary["missing"] == 0].set_index("method")
     best = [METHODS[str(scored[score].idxmin())] for score in ("rmse", "crps")]
     verdict = (
         f"Smallest RMSE and CRPS: {best[0]}."
         if best[0] == best[1]
         else f"Smallest RMSE: {best[0]}; smallest CRPS: {best[1]}."
     )
+    if partial:
+        verdict += f" Not ranked, as not all could be fitted: {', '.join(partial)}."
     own = scores.forecasts[scores.forecasts["method"] == OURS]
     squared = own["error"].pow(2).groupby(own["run"]).sum()
     if len(squared) > 1 and squared.max() > 0.5 * squared.sum():

@@ -53,7 +53,7 @@ def decision_sentences(decision: Decision) -> list[tuple[str, list[str]]]:
         if decision.target is not None and choice["option"] not in told:
             details += _compute_sentences(decision, choice["option"])
         told.add(choice["option"])
-        if len(decision.experiments):
+        if (decision.experiments["budget"] == choice["budget"]).any():
             details.append(_experiment_sentence(decision, choice["budget"]))
         parts.append((_headline(decision, choice), details))
     return parts
@@ -156,20 +156,22 @@ def _compute_sentences(decision: Decision, option: str) -> list[str]:
 
 def _experiment_sentence(decision: Decision, size: float) -> str:
     best = decision.experiment(size)
+    free = decision.measure == "at" and decision.worth is None
+    on_top = ", what it costs on top of the budget not deducted" if free else ""
     if best is not None:
         cost = f" ({money_text(best['cost'])} in money)" if pd.notna(best["cost"]) else ""
         return (
             f"Look first: {best['options']}, with {compute_text(best['extra'])} {UNIT_NAMES[decision.unit]}{cost} together, "
             f"changes the choice with probability {probability_text(best['p_change'])} and gains "
             f"{value_text(best['gain'], decision.metric, decimals=1)} ± "
-            f"{value_text(best['gain_se'], decision.metric, decimals=1)} on average."
+            f"{value_text(best['gain_se'], decision.metric, decimals=1)} on average{on_top}."
         )
     own = decision.experiments[decision.experiments["budget"] == size]
     unknown = int((own["verdict"] == "not computed").sum())
     rest = f" ({unknown} of {len(own)} could not be computed from these draws)" if unknown else ""
     return (
-        f"Look first? None of {len(own)} experiments is both worth what it uses up and has {CHANGES:.0%} or more to "
-        f"change the choice{rest}."
+        f"Look first? None of {len(own)} experiments is both worth {'its trouble' if free else 'what it uses up'} and has "
+        f"{CHANGES:.0%} or more to change the choice{rest}."
     ).replace("20%", "20 %")
 
 

@@ -248,6 +248,23 @@ def weighed_fit(**options: object) -> Fit:
 AT = [4_000.0, 16_000.0, 1_000_000.0]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_new_run_differs_from_the_fitted_ones_whatever_the_family(family: str) -> None:
+    fit = fit_by_hand(hand_runs(["a"]), ceiling_sd=1e-4)
+    for name, sd in (("gain", 0.4), ("log_exponent", 0.1), ("log_midpoint", 0.1)):
+        fit.draws[f"{name}_within_sd"][:] = sd
+    fit.__dict__["weighed"] = {"a": hand_weighed({family: 200.0})}
+    spread = {}
+    for level in ("run", "recipe", "new_run"):
+        draws = averaged_draws(fit, level, "a", Hazard(1e-9, 1e-9))
+        gain = (draws.ceiling - draws.floor) / (1 - draws.floor)
+        spread[level] = np.std(np.log(gain / (1 - gain)))
+    assert spread["run"] < 0.1
+    assert spread["recipe"] < 0.1
+    # 600 draws: standard error of an sd 3 %.
+    assert spread["new_run"] == pytest.approx(0.4, rel=0.12)
+
+
 @pytest.mark.parametrize("level", ["run", "recipe", "new_run"])
 @pytest.mark.parametrize("quantity", ["curve", "evaluation"])
 def test_a_forecast_does_not_depend_on_what_else_is_asked(level: str, quantity: str) -> None:

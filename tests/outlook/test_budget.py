@@ -399,6 +399,13 @@ def test_the_experiment_to_make_is_the_cheapest_that_matters(hand_fit: Fit) -> N
     good = table[(table["verdict"] == "worth it") & (table["p_change"] >= 0.2) & (table["budget"] == 32_000)]
     assert len(good) > 1
     assert best["extra"] == good["extra"].min()
+    # What is cheap in compute may be dear in money.
+    cost = np.where(good["extra"] == good["extra"].min(), 9.0, 1.0) * good["extra"]
+    dear = replace(decision, experiments=table.assign(cost=cost.reindex(table.index)))
+    named = dear.experiment(32_000)
+    assert named is not None
+    assert named["cost"] == cost.min()
+    assert named["extra"] > best["extra"]
     assert decide(hand_fit, spend=[32_000]).experiment(32_000) is None
     assert list(decide(hand_fit, spend=[32_000]).experiments.columns) == list(table.columns)
 
@@ -646,3 +653,19 @@ def test_what_is_dearer_than_anything_is_worth_leaves_no_warning(hand_fit: Fit) 
         decision = budget(hand_fit, spend=[8_000], price=1e12, worth=1e-300)
     assert decision.choices["option"].tolist() == ["stop with beta"]
     assert np.isfinite(decision.options["regret"]).all()
+
+
+def test_the_ceiling_of_a_new_run_is_not_that_of_the_mean_curve() -> None:
+    runs = hand_runs({"a0": "a", "a1": "a", "a2": "a"})
+    fit = fit_by_hand(runs, ceiling_sd=0.002)
+    fit.draws["gain_within_sd"][:] = 0.5
+    options = decide(fit, spend=[8_000]).options.set_index("option")
+    said = fit.parameters(level="new_run").query("parameter == 'ceiling'")["verdict"].iloc[0]
+    assert options.loc["start a", "ceiling"] == said.partition(":")[0]
+    assert options.loc["start a", "ceiling"] != options.loc["continue a0", "ceiling"]
+
+
+def test_how_far_a_budget_goes_is_said_of_what_is_bought(hand_fit: Fit) -> None:
+    # The runs have used 8,000: only new ones can still reach 3,000 and 5,000.
+    assert decide(hand_fit, at=[5_000, 3_000]).furthest() == [3_000, 5_000]
+    assert decide(hand_fit, spend=[1_000]).furthest() == [9_000]

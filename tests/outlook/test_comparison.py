@@ -58,6 +58,48 @@ def test_curves_that_never_meet_do_not_cross(monkeypatch):
     assert np.isnan(row["crossing"])
 
 
+@pytest.mark.parametrize("exponent", [1.0, 3.0, 6.0, 12.0])
+@pytest.mark.parametrize("gap", [5e-4, 0.01, 0.1])
+def test_one_curve_a_little_higher_never_crosses(monkeypatch, exponent, gap):
+    # Far to the left both are the floor to the last digit.
+    assert (
+        pair(monkeypatch, curve(0.6, exponent, 3000.0), curve(0.6 + gap, exponent, 3000.0))["p_crossing"] == 0
+    )
+
+
+def test_a_lead_that_is_lost_is_a_crossing_and_a_tie_at_both_ends_is_none(monkeypatch):
+    low, high = curve(0.6, 2.0, 500.0), curve(0.6, 2.0, 2000.0)
+    # Higher from the start, overtaken on the way, equal at the end.
+    raised = replace(high, floor=np.full(50, 0.25))
+    assert pair(monkeypatch, low, raised)["p_crossing"] == 1
+    assert pair(monkeypatch, low, high)["p_crossing"] == 0
+
+
+def test_curves_cross_without_the_creep_beyond_the_data():
+    fit = fit_by_hand(ceiling_sd=0.001, pooled=())
+    row = compare(fit).iloc[0]
+    # Midpoints differ by a few percent: the higher ceiling is ahead from soon after the midpoint on.
+    assert row["crossing"] < 8_000
+    curves = [comparison.curve_draws(fit, "recipe", name) for name in ("alpha", "beta")]
+    grid = np.array([8_000.0, 80_000.0])
+    still = [replace(one, drift=np.zeros_like(one.drift)).curve(grid) for one in curves]
+    assert (still[1] > still[0]).mean() > 0.9
+    creeping = [one.curve(grid) for one in curves]
+    assert (creeping[1][:, 1] > creeping[0][:, 1]).mean() < 0.8
+
+
+@pytest.mark.parametrize(("share", "known"), [(0.4, False), (0.6, True)])
+def test_few_draws_that_can_be_compared_say_nothing_of_the_rest(monkeypatch, share, known):
+    one, other = curve(0.7, 1.5, 1000.0), curve(0.72, 1.5, 500.0)
+    apart = np.arange(50) >= share * 50
+    other = replace(other, floor=np.where(apart, 0.75, 0.2), ceiling=np.where(apart, 0.95, 0.72))
+    row = pair(monkeypatch, one, other)
+    for name in ("speed_q50", "p_faster", "efficiency_q50", "p_efficient"):
+        assert np.isfinite(row[name]) == known
+    assert np.isfinite(row["midpoint_q50"])
+    assert np.isfinite(row["p_higher"])
+
+
 def test_same_ceiling_and_half_the_midpoint_is_only_faster(monkeypatch):
     row = pair(monkeypatch, curve(0.7, 1.5, 1000.0), curve(0.705, 1.5, 500.0))
     assert row["verdict"] == "only faster"
@@ -229,3 +271,13 @@ def test_pairs_with_a_run_that_was_refused_carry_the_reason():
     table = compare(fit).set_index(["first", "second"])
     assert table.loc[("a", "b"), "warning"] == ""
     assert "c collapsed" in table.loc[("b", "c"), "warning"]
+
+
+def test_runs_left_out_are_those_of_the_recipe_whatever_runs_are_called():
+    runs = hand_runs({"A": "B", "x": "A", "y": "A", "z": "B"})
+    fit = fit_by_hand(runs, refused={"z": "flat: nothing moves"})
+    (row,) = compare(fit).to_dict("records")
+    assert row["left_out"] == "1 of 2 runs of B is not in these numbers (flat)"
+    of_runs = compare(fit, level="run").set_index(["first", "second"])["left_out"]
+    assert of_runs["x", "y"] == ""
+    assert "of B" in of_runs["A", "x"]

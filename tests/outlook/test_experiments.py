@@ -113,6 +113,14 @@ def test_nothing_is_learnt_from_noise_alone() -> None:
     assert worth.effective == pytest.approx(600, rel=1e-3)
 
 
+def test_a_tie_that_is_broken_by_chance_is_no_change() -> None:
+    for seed in range(6):
+        rng = np.random.default_rng([5, seed])
+        outcomes, utility = normal_case(rng, noise=1e4, gap=0.0, sds=(0.03, 0.03))
+        worth = worth_of_looking(outcomes, utility, utility, rng)
+        assert (worth.gain, worth.p_change) == (pytest.approx(0, abs=1e-12), 0)
+
+
 def test_without_noise_the_truth_is_seen() -> None:
     rng = np.random.default_rng(4)
     outcomes, utility = atoms_case(rng, 1)

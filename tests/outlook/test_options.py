@@ -94,18 +94,28 @@ def test_unknown_and_refused_names() -> None:
 
 
 def test_models_and_their_prices() -> None:
-    fit = fit_by_hand(with_models(hand_runs(SEEDS), a0="small", a1="large", b0="large"))
+    fit = fit_by_hand(with_models(hand_runs(SEEDS), a0="small", a1="small", b0="large"))
     options = {one.label: one for one in make_options(fit, Prices(3.0, {"small": 1.0, "large": 9.0}))}
     assert {label: (one.model, one.price) for label, one in options.items()} == {
         "continue a0": ("small", 1.0),
-        "continue a1": ("large", 9.0),
+        "continue a1": ("small", 1.0),
         "continue b0": ("large", 9.0),
-        "start a": ("", 3.0),  # its runs do not agree
+        "start a": ("small", 1.0),
         "start b": ("large", 9.0),
         "stop with b0": ("large", 0.0),
     }
     with pytest.raises(InputError, match="no price for model 'large'"):
         make_options(fit, Prices(None, {"small": 1.0}))
+
+
+def test_a_recipe_of_several_models_has_one_price_or_none() -> None:
+    fit = fit_by_hand(with_models(hand_runs(SEEDS), a0="small", a1="large", b0="large"))
+    prices = Prices(3.0, {"small": 1.0, "large": 9.0})
+    with pytest.raises(InputError, match="runs of recipe 'a' are of several models"):
+        make_options(fit, prices)
+    runs = {one.label: one.price for one in make_options(fit, prices, names=["a0", "a1", "b"])}
+    assert runs == {"continue a0": 1.0, "continue a1": 9.0, "start b": 9.0, "stop with b0": 0.0}
+    assert {one.price for one in make_options(fit, Prices(3.0))} == {3.0, 0.0}
 
 
 def test_noise_is_that_of_evaluations() -> None:

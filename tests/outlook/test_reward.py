@@ -332,9 +332,9 @@ def test_hacking_raises_the_alarm_and_the_gap_has_its_interval() -> None:
     d = 9 * np.sqrt(x + 0.01)
     gap, alarm, peak = honesty(runs(np.clip(value, 0, 1), proxy=proxy, kl=d**2), "r")
     assert gap.startswith("proxy 0.9")
-    assert "held-out 0.0" in gap
+    assert "held-out value 0.0" in gap
     assert "is 0.86 (90 % interval 0.8" in gap
-    assert alarm.startswith("ALARM: proxy up while the held-out value is down: ")
+    assert alarm.startswith("ALARM: the proxy rose while the held-out value fell: ")
     assert "moving apart since" in alarm
     assert "gpu_hours" in alarm
     assert peak.startswith("over-optimisation: ")

@@ -499,3 +499,21 @@ def test_runs_that_are_past_the_budget_are_counted() -> None:
     assert "1 run has used as much already, and is not among the options." in details
     ((_, details),) = decision_sentences(budget(fit, at=[9_000], experiments=False))
     assert not any("used as much already" in text for text in details)
+
+
+def test_a_look_that_comes_on_top_says_that_it_is_not_deducted() -> None:
+    fit = fit_by_hand(ceiling_sd=0.05, noise=1e-6, seed=2)
+    words = "on top of the budget not deducted"
+    said = {}
+    for measure, worth in (("at", None), ("at", 1e9), ("spend", None)):
+        decision = budget(fit, **{measure: [40_000]}, worth=worth)
+        assert decision.experiment(40_000) is not None
+        ((_, details),) = decision_sentences(decision)
+        said[measure, worth] = any("Look first: " in text and words in text for text in details)
+    assert said == {("at", None): True, ("at", 1e9): False, ("spend", None): False}
+
+
+def test_a_budget_too_small_for_experiments_says_nothing_of_them() -> None:
+    tiny, large = decision_sentences(budget(fit_by_hand(), spend=[1, 30_000]))
+    assert not any("Look first" in text for text in tiny[1])
+    assert any("Look first" in text for text in large[1])
