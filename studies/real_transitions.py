@@ -707,6 +707,33 @@ def figure(panels: Sequence[Panel]) -> Figure:
     return drawn
 
 
+def delay_figure(rows: pd.DataFrame) -> Figure:
+    """First alarms of the skills worlds that move, in multiples of where the move begins."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = drawn.subplots()
+    groups = [group for group in PRESETS if (rows["group"] == group).any()]
+    for k, (channel, marker) in enumerate((("curve", "o"), ("strata", "x"))):
+        for place, group in enumerate(groups):
+            own = rows[rows["group"] == group]
+            times = (_first(own, channel, "alarm") / own["mark"]).dropna()
+            axes.plot(
+                times,
+                np.full(len(times), place + 0.2 * k - 0.1),
+                marker,
+                color=("#d55e00", "#000000")[k],
+                label=_CHANNELS[channel] if place == 0 else None,
+            )
+    axes.axvline(1.0, color="#999999", lw=1, ls=":")
+    axes.set_yticks(range(len(groups)), groups)
+    axes.set_ylim(-0.5, len(groups) - 0.5)
+    axes.set_xlabel("compute at the first alarm / compute at which the move begins")
+    drawn.legend(loc="outside upper center", ncols=2, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return drawn
+
+
 def _draw(axes: Axes, panel: Panel) -> None:
     from matplotlib.ticker import NullFormatter
 
@@ -769,7 +796,8 @@ def real_transitions(curves: str, logs: str, worlds: int, only: tuple[str, ...],
 
     def report(rows: pd.DataFrame) -> tuple[Figure, str]:
         rows = _numbers(rows)
-        return figure(panels(rows, of_curves, of_logs)), markdown(rows)
+        curves_shown = panels(rows, of_curves, of_logs)
+        return figure(curves_shown) if curves_shown else delay_figure(rows), markdown(rows)
 
     data = [*read_mini(of_curves).values()]
     data += [runs for log in watched_logs() for _, runs in read_public(log, of_logs)]

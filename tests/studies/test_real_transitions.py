@@ -21,6 +21,7 @@ from studies.real_transitions import (
     SMOOTH,
     Panel,
     class_sizes,
+    delay_figure,
     figure,
     flag_row,
     markdown,
@@ -325,3 +326,9 @@ def test_recorded_curves_have_whole_classes_and_a_task_each(monkeypatch: pytest.
     made = tasks(SHARED / "minirun" / "curves", SHARED / "logs", 2, 0)
     assert len({task.key for task in made}) == len(made)
     assert sum(task["part"] == "mini" for task in made) == 31
+
+
+def test_worlds_without_curves_to_show_are_drawn_by_their_delays(rows: pd.DataFrame) -> None:
+    (axes,) = delay_figure(rows[rows["part"] == "skills"]).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["hacked"]
+    assert axes.lines[0].get_xdata() == pytest.approx([1.25])
