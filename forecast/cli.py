@@ -190,7 +190,9 @@ def fit(
         if len(result.observations.runs) > 1:
             say.print("nothing pooled: the particle engine fits each run by itself")
     elif pool == "auto" and len(result.observations.recipes) > 1 and not result.pooled:
-        say.print("nothing pooled: the runs are of different base models or tasks (--pool all pools them)")
+        say.print(
+            "nothing pooled: the runs declare, or are named after, different base models or tasks (--pool all pools them)"
+        )
     if result.pooled:
         say.print(
             f"pooled over {len(result.observations.recipes)} recipes: {', '.join(result.pooled)} (assumes one experiment: same base model and data; --pool none to fit them apart)"

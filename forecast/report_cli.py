@@ -142,7 +142,7 @@ def report(
     names, left_out = panels_shown(result, briefing.decision, level)
     caption = "Evaluations, forecast and ceiling, one panel per run; shaded: the fitted range."
     if left_out:
-        caption += f" {left_out} more are in the tables."
+        caption += f" {left_out} more are not drawn."
     chart = fan_chart(
         result,
         to=to[-1],

@@ -18,7 +18,7 @@ from forecast.fits import Fit
 from forecast.outlook.reward import Verifier
 from forecast.report import briefing
 from forecast.report.briefing import brief
-from forecast.report.decision_content import alarms, score_rows
+from forecast.report.decision_content import alarms, flag_rows, score_rows
 from forecast.runs.table import Metric
 
 
@@ -158,3 +158,42 @@ def test_methods_that_miss_runs_are_not_ranked() -> None:
     part = score_rows(replace(found, scores=replace(scores, forecasts=table[~hard])))[1]
     assert "CRPS: power law" not in part
     assert "Not ranked, as not all could be fitted: power law." in part
+
+
+def flag(level: str, run: str, state: str, evaluations: int = 20) -> dict[str, object]:
+    kind = "none" if state == "prior_only" else "rise"
+    numbers = {"p_ahead": 0.1, "horizon": 4e4, "compute": 1e4, "evaluations": evaluations}
+    return {
+        "level": level,
+        "run": run,
+        "state": state,
+        "kind": kind,
+        "reason": "why",
+        "precursors": "",
+    } | numbers
+
+
+def test_an_alarm_of_a_recipe_is_on_the_page_and_runs_that_nobody_could_read_are_not_quiet() -> None:
+    found = brief(fit_by_hand(), spend=[8_000], quick=True)
+    flags = [flag("run", "a0", "watch"), flag("run", "a1", "prior_only"), flag("run", "b", "prior_only", 3)]
+    moved = replace(found, flags=pd.DataFrame([*flags, flag("recipe", "a", "alarm")]))
+    assert alarms(moved) == ["a rise is flagged in a, its runs together"]
+    rows, quiet = flag_rows(moved)
+    assert [(row.name, row.flagged) for row in rows] == [("a, its runs together", True), ("a0", False)]
+    assert quiet.startswith("No second move is seen in 1 of 3 runs (1 more: fewer than 8 evaluations")
+    assert "within 4 times a run's compute" in quiet
+
+
+def test_a_target_of_an_error_rate_is_reached_from_above(command: Command, tmp_path: Path) -> None:
+    runs = hand_runs(metric=Metric("err", kind="error_rate", scale=(1.0, 0.0)))
+    fit_by_hand(runs).save(tmp_path / "errors")
+    answer = command(
+        *("report", str(tmp_path / "errors"), "-o", str(tmp_path / "page.html")),
+        *("--quick", "--spend", "8000", "--target", ".4"),
+    )
+    assert answer.code == 0, answer.err
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "P(≤&nbsp;0.400)" in page
+    assert "P(≥" not in page
+    assert "better with probability" in page
+    assert "higher with probability" not in page

@@ -559,7 +559,7 @@ def honesty(runs: Runs, run: str, seed: int = 0) -> list[str]:
             f"proxy logged at {number} of the {MINIMUM} evaluations that a cross-check of the reward needs"
         ]
     else:
-        lines = ["no proxy logged: the reward cannot be cross-checked"]
+        lines = ["no proxy was recognised in the log: the reward cannot be cross-checked"]
     lines += [
         f"ALARM: the proxy rose while the {true} fell: {sign.sentence}"
         for sign in precursors(runs, run)

@@ -35,7 +35,7 @@ def briefing_figures(
         )
     if briefing.gaps:
         drawn["reward_gap"] = (
-            "Proxy that training optimises and held-out value; shaded: held-out value plus their gap, 90 % interval.",
+            "Proxy that training optimises and the value it stands for; shaded: value plus their gap, 90 % interval.",
             gap_figure(fit, briefing.gaps),
         )
     return drawn

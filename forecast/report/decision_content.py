@@ -13,6 +13,7 @@ from forecast.outlook.backtest_summary import INTERVALS
 from forecast.outlook.budget import Decision
 from forecast.outlook.contenders import METHODS, OURS
 from forecast.outlook.fitted_curves import trials_per_evaluation
+from forecast.outlook.readings import MINIMUM
 from forecast.report.briefing import Briefing
 from forecast.report.content import Row
 from forecast.report.sentences import (
@@ -41,7 +42,7 @@ def briefing_content(briefing: Briefing | None, fit: Fit) -> dict[str, Any]:
     """All that the templates need of a briefing; empty parts where there is none."""
     if briefing is None:
         lists = ("alarms", "budgets", "targets", "pairs", "transition_sentences", "bands", "flags", "honesty")
-        texts = ("rest", "scored", "target", "worth", "horizon", "hazard", "verifier", "quiet")
+        texts = ("rest", "scored", "target", "reaches", "worth", "horizon", "hazard", "verifier", "quiet")
         return {
             **{name: [] for name in (*lists, "corrected", "outside", "scores")},
             **dict.fromkeys(texts, ""),
@@ -62,6 +63,7 @@ def briefing_content(briefing: Briefing | None, fit: Fit) -> dict[str, Any]:
         "budgets": budget_parts(decision),
         "priced": prices_differ(decision),
         "target": "" if decision.target is None else value_text(decision.target, metric),
+        "reaches": "≥" if metric.scale[1] > metric.scale[0] else "≤",
         "targets": target_rows(decision),
         "more_targets": max(0, len(decision.targets) - OPTIONS_SHOWN),
         "quick": briefing.averaged is None,
@@ -145,12 +147,12 @@ def _signed(row: pd.Series, metric: Metric) -> str:
 
 
 def _creep(fit: Fit) -> str:
-    """Why a run on its plateau may end lower than it stands."""
+    """Why a run on its plateau may end worse than it stands."""
     sds = {drift_sd(trials_per_evaluation(fit, [run])) for run in fit.observations.runs}
     sizes = " or ".join(f"{sd:g}" for sd in sorted(sds))
     return (
-        f"Beyond the data every curve creeps by a random amount (sd {sizes} of the scale per e-fold of compute, upward more "
-        "often than not), as real curves were seen to: a run on its plateau can also end lower than it stands."
+        f"Beyond the data every curve creeps by a random amount (sd {sizes} of the scale per e-fold of compute, for the better more "
+        "often than not), as real curves were seen to: a run on its plateau can also end worse than it stands."
     )
 
 
@@ -229,14 +231,14 @@ def transition_sentences(briefing: Briefing) -> list[str]:
 
 
 def flag_rows(briefing: Briefing) -> tuple[list[Row], str]:
-    """Runs in which something is seen, alarms first, and a sentence on the others."""
+    """Runs and recipes in which something is seen, alarms first, and a sentence on the other runs."""
     if briefing.flags is None:
         return [], ""
     runs = briefing.flags[briefing.flags["level"] == "run"]
-    seen = runs[runs["state"] != "prior_only"].sort_values("state", kind="stable")  # alarm before watch
+    seen = briefing.flags[briefing.flags["state"] != "prior_only"]
     rows = [
         Row(
-            row["run"],
+            _whose(row),
             1,
             [
                 _state(row),
@@ -245,16 +247,22 @@ def flag_rows(briefing: Briefing) -> tuple[list[Row], str]:
             ],
             flagged=row["state"] == "alarm",
         )
-        for _, row in seen.iterrows()
+        for _, row in seen.sort_values("state", kind="stable").iterrows()  # alarm before watch
     ]
     quiet = runs[runs["state"] == "prior_only"]
     if quiet.empty:
         return rows, ""
     ahead = probability_text(float(quiet["p_ahead"].max()))
+    unread = int((quiet["evaluations"] < MINIMUM).sum())
+    some = f" ({unread} more: fewer than {MINIMUM} evaluations, too few to be read)" if unread else ""
     return rows, (
-        f"No second move is seen in {len(quiet)} of {len(runs)} runs; by the hazard alone one begins by "
-        f"{compute_text(float(quiet['horizon'].max()))} with probability {ahead} at most."
+        f"No second move is seen in {len(quiet) - unread} of {len(runs)} runs{some}; by the hazard alone one begins within "
+        f"{(quiet['horizon'] / quiet['compute']).max():.3g} times a run's compute with probability {ahead} at most."
     )
+
+
+def _whose(row: pd.Series) -> str:
+    return f"{row['run']}, its runs together" if row["level"] == "recipe" else str(row["run"])
 
 
 def _state(row: pd.Series) -> str:
@@ -265,9 +273,8 @@ def alarms(briefing: Briefing) -> list[str]:
     """What must be seen before anything else."""
     said = []
     if briefing.flags is not None:
-        runs = briefing.flags.query("level == 'run' and state == 'alarm'")
-        for kind, own in runs.groupby("kind"):
-            whose = list(own["run"])
+        for kind, own in briefing.flags.query("state == 'alarm'").groupby("kind"):
+            whose = [_whose(row) for _, row in own.iterrows()]
             named = ", ".join(whose[:ALARMS_NAMED]) + (
                 f" and {len(whose) - ALARMS_NAMED} more" if len(whose) > ALARMS_NAMED else ""
             )

@@ -37,6 +37,7 @@ def gap_figure(fit: Fit, gaps: Mapping[str, pd.DataFrame]) -> Figure:
     names = sorted(gaps, key=lambda run: -abs(float(gaps[run]["gap"].iloc[-1])))[:_MOST]
     figure, grid = make_panels(len(names), above=0.05, below=0.85)
     shown = [gaps[name] for name in names]
+    value = "training-prompt value" if fit.runs.metric.split == "train" else "held-out value"
     low = min(float(gap["compute"].min()) for gap in shown)
     high = max(float(gap["compute"].max()) for gap in shown)
     values = np.concatenate([gap[["proxy", "true"]].to_numpy().ravel() for gap in shown])
@@ -51,7 +52,7 @@ def gap_figure(fit: Fit, gaps: Mapping[str, pd.DataFrame]) -> Figure:
             np.clip(gap["true"] + gap["high"], *limits),
             color=_SHADE,
             linewidth=0,
-            label="held-out value + gap, 90 % interval",
+            label=f"{value} + gap, 90 % interval",
         )
         axes.plot(gap["compute"], gap["proxy"], color=_RED, linestyle="--", linewidth=1.2, label="proxy")
         axes.plot(
@@ -61,7 +62,7 @@ def gap_figure(fit: Fit, gaps: Mapping[str, pd.DataFrame]) -> Figure:
             marker="o",
             markersize=3,
             linewidth=1,
-            label="held-out value",
+            label=value,
         )
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)

@@ -225,7 +225,8 @@ def _difference(row: pd.Series, metric: Metric) -> str:
         head = f"{second} against {first}: ceilings not decided, but {order}"
     else:
         head = f"{second} against {first}: not decided"
-    return f"{head}. Ceiling {by}, higher with probability {probability_text(row['p_higher'])}, {within}; {times}."
+    better = "higher" if metric.scale[1] > metric.scale[0] else "better"
+    return f"{head}. Ceiling {by}, {better} with probability {probability_text(row['p_higher'])}, {within}; {times}."
 
 
 def choice_under_transitions(decision: Decision, averaged: Decision) -> list[str]:

@@ -349,7 +349,9 @@ def test_an_honest_run_raises_none() -> None:
 
 
 def test_what_was_not_logged_is_said() -> None:
-    assert honesty(runs(np.full(5, 0.5)), "r") == ["no proxy logged: the reward cannot be cross-checked"]
+    assert honesty(runs(np.full(5, 0.5)), "r") == [
+        "no proxy was recognised in the log: the reward cannot be cross-checked"
+    ]
     assert honesty(runs(np.full(5, 0.5), proxy=[0.5]), "r") == [
         "proxy logged at 1 of the 3 evaluations that a cross-check of the reward needs"
     ]
