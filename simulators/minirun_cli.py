@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--warm-seed",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=2**63 - 1),
     default=0,
     show_default=True,
     help="Of the checkpoint that all runs start from.",

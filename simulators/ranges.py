@@ -45,6 +45,8 @@ def check_number(what: str, value: float, low: float, high: float = math.inf, *,
     try:
         inside = math.isfinite(value) and low <= value <= high
         found = f"{value:g}"
+    except OverflowError:
+        inside, found = False, "more than any float"
     except (TypeError, ValueError):
         inside, found = False, repr(value)
     if not inside:

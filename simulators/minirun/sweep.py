@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
@@ -25,6 +25,8 @@ from simulators.minirun.training import ABOUT, FILES, LOG, refuse_other
 from simulators.minirun.warm_start import place
 
 SPEC = "runs.toml"
+_BEING_WRITTEN = f".{SPEC}.*.tmp"
+"""What is left of it where a sweep was killed as it wrote it."""
 
 Report = Callable[[str, dict[str, Any]], None]
 """Called with the name of a run and what it says: ``stage``, ``done``, ``total``, ``pass_rate``."""
@@ -88,8 +90,10 @@ def _sweep(
     overwrite: bool,
     report: Report,
 ) -> None:
+    for left in folder.glob(_BEING_WRITTEN):
+        left.unlink(missing_ok=True)
     for settings in runs if overwrite else ():
-        shutil.rmtree(folder / name(settings), ignore_errors=True)
+        _delete(folder / name(settings))
     listed: set[str] = set()
 
     def listing(run: str, words: dict[str, Any]) -> None:
@@ -107,16 +111,28 @@ def _sweep(
     _in_processes([(each, folder / name(each)) for each in runs], jobs, devices, listing)
 
 
+def _delete(run: Path) -> None:
+    try:
+        if run.is_symlink():
+            run.unlink()
+        elif run.exists():
+            shutil.rmtree(run)
+    except OSError as error:
+        raise InputError("cannot be deleted", where=run, found=error, fix="choose another folder") from error
+
+
 def _check(runs: Sequence[RunSettings], folder: Path, *, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError("is no folder", where=folder, fix="choose another place")
     for entry in sorted(folder.iterdir()) if folder.exists() else ():
-        if not (entry.name in (SPEC, LOCK, ".DS_Store") or _is_run(entry)):
+        ours = entry.name in (SPEC, LOCK, ".DS_Store") or entry.match(_BEING_WRITTEN) or _is_run(entry)
+        if not ours:
             raise InputError(
                 "holds what no mini-run wrote", where=folder, found=entry.name, fix="choose another folder"
             )
     planned = {name(settings): settings.plain() for settings in runs}
-    for path, about in _abouts(folder):
+    # What is begun anew may be damaged.
+    for path, about in _abouts(folder, without=planned if overwrite else ()):
         if path.name not in planned:
             for what in ("task", "verifier", "size", "warm_seed", "heldout", "samples"):
                 kept, asked = about.get(what), runs[0].plain()[what]
@@ -140,13 +156,18 @@ def _is_run(path: Path) -> bool:
     )
 
 
-def _abouts(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _abouts(folder: Path, *, without: Collection[str] = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folders of runs, each with its settings."""
     for path in sorted(folder.glob(f"*/{ABOUT}")):
+        if path.parent.name in without:
+            continue
         try:
-            yield path.parent, json.loads(path.read_text(encoding="utf-8"))["settings"]
+            about = json.loads(path.read_text(encoding="utf-8"))["settings"]
+            # Those that `spec` names a run by.
+            about = dict(about) | {"name": str(about["name"]), "seed": int(about["seed"])}
         except (ValueError, KeyError, TypeError) as error:
             raise InputError("cannot be read", where=path, found=error, fix="delete its folder") from error
+        yield path.parent, about
 
 
 def spec(folder: Path) -> str:
@@ -188,7 +209,7 @@ def _in_processes(jobs: Sequence[Job], limit: int, devices: Sequence[str], repor
     limit = min(limit, len(devices)) if devices else limit
     with _killed(running):
         while waiting or running:
-            while waiting and len(running) < limit and not failed:
+            while waiting and len(running) < limit:
                 settings, folder = waiting.pop(0)
                 device = free.pop(0) if free else None
                 running[name(settings)] = (_start(settings, folder, device, said), device)
@@ -209,8 +230,7 @@ def _in_processes(jobs: Sequence[Job], limit: int, devices: Sequence[str], repor
                     "been done is kept: run the same command to go on"
                 )
     if failed:
-        run, why = next(iter(failed.items()))
-        raise RunFailed(f"{run}: {why}")
+        raise RunFailed("; ".join(f"{run}: {why}" for run, why in failed.items()))
 
 
 def _start(

@@ -24,7 +24,7 @@ from simulators.minirun.settings import RunSettings
 from simulators.minirun.tasks.base import counts
 from simulators.minirun.tasks.registry import task as named
 from simulators.minirun.updating import Updater
-from simulators.minirun.warm_start import Weights, blank, load
+from simulators.minirun.warm_start import Weights, blank, load, save
 
 CHECKPOINT_SECONDS = 60.0
 """Longest time between checkpoints; one is made at every evaluation as well."""
@@ -297,8 +297,7 @@ def _take_up(run: Run, folder: Path, cost: dict[str, float]) -> None:
 
 
 def _save(run: Run, folder: Path) -> None:
-    with replacing(folder / CHECKPOINT) as temporary:
-        torch.save(run.state(), temporary)
+    save(run.state(), folder / CHECKPOINT)
     _write_log(run, folder)
 
 

@@ -6,6 +6,7 @@ without unlearning it. Where a run begins, and when a late skill emerges, is set
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -79,13 +80,29 @@ def cached(
     if path.exists():
         try:
             held = load(path)
-            return held["weights"], json.loads(held["cost"])
+            blank(task, size, seed).load_state_dict(held["weights"])
+            return held["weights"], dict(json.loads(held["cost"]))
         except Exception as error:
             raise InputError("cached warm start is damaged", where=path, fix="delete it") from error
     weights, cost = train(task, size, seed, device=device, report=report)
-    with replacing(path) as temporary:
-        torch.save({"weights": weights, "cost": json.dumps(cost)}, temporary)
+    save({"weights": weights, "cost": json.dumps(cost)}, path)
     return weights, cost
+
+
+def save(held: Any, path: Path) -> None:
+    """Write what `load` reads, whole or not at all.
+
+    Raises
+    ------
+    InputError
+        If it cannot be written.
+    """
+    with replacing(path) as temporary:
+        try:
+            torch.save(held, temporary)
+        except RuntimeError as error:
+            # So torch tells of a disk that is full.
+            raise OSError(errno.EIO, "torch could not write it; is the disk full?") from error
 
 
 def load(path: Path) -> Any:

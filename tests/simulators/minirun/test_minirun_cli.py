@@ -227,3 +227,86 @@ def test_tasks_and_recipes_are_listed(command: Command) -> None:
     assert answer.code == 0
     for name in ("carry_late", "route", "scalerl", "expert_iteration"):
         assert name in answer.out
+
+
+def test_what_a_killed_sweep_was_writing_is_no_foreign_file(sweep: Path, command: Command) -> None:
+    before = logs(sweep)
+    (sweep / ".runs.toml.12345.tmp").write_text("half")
+    words = ("minirun", "addmul", "--recipe", "grpo", "--seeds", 2, "--steps", 6, "-o", "sweep", *SMALL)
+    assert command(*words).code == 0
+    assert logs(sweep) == before
+    assert not (sweep / ".runs.toml.12345.tmp").exists()
+
+
+def test_a_run_begun_anew_is_not_the_one_behind_a_link(sweep: Path, command: Command, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (sweep / "grpo-s0").rename(elsewhere)
+    (sweep / "grpo-s0").symlink_to(elsewhere)
+    kept = (elsewhere / "checkpoint.pt").read_bytes()
+    words = ("minirun", "addmul", "--recipe", "grpo", "--seeds", 1, "--steps", 4, "-o", "sweep", *SMALL)
+    assert command(*words, "--overwrite").code == 0
+    assert not (sweep / "grpo-s0").is_symlink()
+    assert (elsewhere / "checkpoint.pt").read_bytes() == kept
+
+
+@pytest.mark.parametrize("text", ["{", '{"settings": []}', '{"settings": {"task": "addmul"}}'])
+def test_damaged_settings_are_refused_and_begun_anew(sweep: Path, command: Command, text: str) -> None:
+    (sweep / "grpo-s0" / "settings.json").write_text(text)
+    words = ("minirun", "addmul", "--recipe", "grpo", "--seeds", 1, "--steps", 4, "-o", "sweep", *SMALL)
+    answer = command(*words)
+    assert answer.code == 2
+    assert "cannot be read" in answer.last
+    assert command(*words, "--overwrite").code == 0
+
+
+def test_a_run_that_diverges_does_not_stop_the_others(command: Command, place: Path) -> None:
+    answer = command(
+        *("minirun", "addmul", "--recipe", "d=base:learning_rate=1e30,clip_norm=1e30", "--recipe", "ok=base"),
+        *("--seeds", 1, "--steps", 5, "--jobs", 1, "-o", "sweep", *SMALL),
+    )
+    assert answer.code == 1
+    assert "d-s0: training diverged" in answer.last
+    assert max(row["step"] for row in logs(place / "sweep")["ok-s0"]) == 5
+
+
+def test_a_cache_with_other_weights_is_damaged(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    (kept,) = cache.rglob("addmul*.pt")
+    other = tmp_path / "cache" / kept.relative_to(cache)
+    other.parent.mkdir(parents=True)
+    torch.save({"weights": {}, "cost": "{}"}, other)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    answer = command("minirun", "addmul", "--seeds", 1, "--steps", 4, "-o", "sweep", *SMALL)
+    assert answer.code != 0
+    assert "cached warm start is damaged" in answer.last
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--warm-seed", "9" * 23),
+        ("--recipe", f"m=base:warmup={'9' * 400}"),
+        ("--size", f"{'9' * 400}x1x4"),
+    ],
+)
+def test_numbers_larger_than_any_machine_holds_are_refused(
+    command: Command, place: Path, words: tuple[str, str]
+) -> None:
+    answer = command("minirun", "addmul", "--steps", 4, "-o", "sweep", *SMALL, *words)
+    assert answer.code == 2
+    assert "Traceback" not in answer.err
+    assert not (place / "sweep").exists()
+
+
+def test_a_disk_that_is_full_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from forecast.errors import InputError
+    from simulators.minirun import warm_start
+
+    def full(*_: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos")
+
+    monkeypatch.setattr(warm_start.torch, "save", full)
+    with pytest.raises(InputError, match="is the disk full"):
+        warm_start.save({}, tmp_path / "checkpoint.pt")
+    assert tree(tmp_path) == []
